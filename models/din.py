@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
 
 from .blocks.attention import DINAttention, SummedAttention
 from .blocks.search.history_split import HistorySplit
 from .blocks.serialization import register_block
+from .family import ATTENTION
 from .interest_block import InterestBlock, InterestModel
 from .interest_channels import Features
 from .losses import Outputs
 from .options import DINOptions, WholeHistoryOptions
 
 AnyWhole = TypeVar("AnyWhole", bound=WholeHistoryOptions)
+
+
+class Beside(NamedTuple):
+    """What of a batch an attention may read beside target and history."""
+
+    features: Features
+    vectors: Mapping[str, Any]
 
 
 class WholeHistoryBlock(InterestBlock[AnyWhole]):
@@ -33,10 +42,10 @@ class WholeHistoryBlock(InterestBlock[AnyWhole]):
         raise NotImplementedError
 
     def attend(
-        self, target: tf.Tensor, history: tf.Tensor, mask: tf.Tensor, features: Features
+        self, target: tf.Tensor, history: tf.Tensor, mask: tf.Tensor, beside: Beside
     ) -> tf.Tensor:
         """Return the interest in each candidate: [users, candidates, attended_dim]."""
-        return self.attention(target, history, mask)
+        raise NotImplementedError
 
     def make_blocks(self) -> None:
         """Make the attention."""
@@ -65,11 +74,11 @@ class WholeHistoryBlock(InterestBlock[AnyWhole]):
     ) -> Outputs:
         """Return the last hidden layer of a batch; the objective needs nothing else."""
         ids = {**features.user, **features.target_item, **features.positive, **features.listed}
-        vectors = self.embedding(ids, with_gradient=training or with_objective)
+        vectors = self.look_up(ids, with_gradient=training or with_objective)
         target = self.join_target(vectors)  # [users, candidates, dim]
         history = self.join([vectors[n] for n in self.channels.positive])  # [users, places, dim]
         mask = self.split.masks(features.real, features.seen_until).long
-        parts = [target, self.attend(target, history, mask, features)]
+        parts = [target, self.attend(target, history, mask, Beside(features, vectors))]
         if self.sums is not None:
             parts.append(self.sums(target, history, mask))
         rows = self.join_rows([*parts, *self.further(features, vectors)], vectors)
@@ -86,6 +95,16 @@ class DINBlock(WholeHistoryBlock[DINOptions]):
         """Make the attention that the option names."""
         policy = self._dtype_policy
         return DINAttention(self.options.attention, dtype=policy, name="attention")
+
+    def attend(
+        self, target: tf.Tensor, history: tf.Tensor, mask: tf.Tensor, beside: Beside
+    ) -> tf.Tensor:
+        """Return the interest in each candidate: [users, candidates, dim]."""
+        if self.attention_embedding is None:
+            return self.attention(target, history, mask)
+        by = self.join_target(beside.vectors, ATTENTION)
+        scored = self.join([beside.vectors[n + ATTENTION] for n in self.channels.positive])
+        return self.attention(by, scored, mask, history)
 
     @property
     def attended_dim(self) -> int:

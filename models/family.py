@@ -8,13 +8,13 @@ import inspect
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field, is_dataclass, replace
 from enum import Enum
 from functools import cache
 from typing import Any, Protocol
 
 from ..parallel.placement.plan import Table
-from ..schemas.channels import LABEL, ChannelContract
+from ..schemas.channels import LABEL, POSITIVE_HISTORY, TARGET_ITEM_FEATURES, ChannelContract
 
 
 class HasWidths(Protocol):
@@ -43,6 +43,10 @@ def tables_of(schema: Any, options: HasWidths, names: Sequence[str]) -> list[Tab
         found[name] = Table(name, int(domain.max) + 1, width, before + longest)
     return list(found.values())
 
+
+ATTENTION = "_attention"
+"""After a table's name: the one by which items are searched and attended to, where that is not the
+one that says what is taken of them."""
 
 METRICS = ("auc", "exact_auc", "log_loss", "gauc", "calibration_error")
 """What is known of every family's test data, where the dataset tells users apart."""
@@ -169,7 +173,12 @@ class Family:
             return []
         found = self.contract.require(schema, "The dataset")
         names = [name for channel in self.looked_up for name in found.get(channel, ())]
-        return tables_of(schema, options, names)
+        tables = tables_of(schema, options, names)
+        if getattr(options, "separate_attention", False):
+            items = [*found[TARGET_ITEM_FEATURES], *found[POSITIVE_HISTORY]]
+            own = tables_of(schema, options, items)
+            tables += [replace(table, name=table.name + ATTENTION) for table in own]
+        return tables
 
     def served_columns(self, channels: Mapping[str, list[str]]) -> list[str]:
         """Name the columns that inference reads, of a dataset's columns by channel."""

@@ -11,17 +11,18 @@ from merlin.schema import Schema
 
 from ..foundation.batch_names import HISTORY_END
 from ..parallel.steps.sample_batch import weights_over_counted
-from ..schemas.channels import NEGATIVE_HISTORY
+from ..schemas.channels import NEGATIVE_HISTORY, domain_of
 from .block_model import BlockModel, ColumnsBlock
 from .blocks.attention import SummedAttention
 from .blocks.checks import OptionError
-from .blocks.embeddings.feature_embedding import mean_vectors
+from .blocks.embeddings.feature_embedding import FeatureEmbedding, mean_vectors
 from .blocks.embeddings.left_padding import LeftPadding
 from .blocks.history_counts import BINS, HistoryCounts, HistorySimilarity, Seen
 from .blocks.mlp import HiddenLayers
-from .blocks.search.history_split import HistorySplit
+from .blocks.search.history_split import HistorySplit, SplitHistory
 from .blocks.shapes import as_rows, beside_candidates, repeat_candidates, sizes
 from .composed_objective import join_step, weigh_composed_models
+from .family import ATTENTION
 from .interest_channels import Channels, Features
 from .losses import Outputs, StepLosses, evaluated_share, inner_losses, step_losses
 from .options import AnyModelOptions
@@ -53,6 +54,7 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
         dim = self.options.embedding_dim
         self.embedding = self.make_embedding(self.channels.categorical, dim, "embedding")
         width_of = self.embedding.width_of
+        self.attention_embedding = self._make_attention_embedding()
         self.item_dim: int = sum(width_of[name] for name in self.channels.target_item)
         self.user_dim: int = sum(width_of[name] for name in self.channels.user)
         self.counts = self._make_counts() if self.options.history_counts else None
@@ -72,6 +74,20 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
         """Find the columns of each channel; time intervals only where the model reads them."""
         channels = Channels.read(schema, self.label)
         return channels if self.reads_time_intervals else replace(channels, time_intervals=None)
+
+    def _make_attention_embedding(self) -> FeatureEmbedding | None:
+        """Make a second table for each item feature, where search and attention have their own."""
+        if not getattr(self.options, "separate_attention", False):
+            return None
+        schema = self.channels.schema
+        items = [schema[n] for n in (*self.channels.target_item, *self.channels.positive)]
+        tables = [
+            item.with_properties({"domain": {**item.properties["domain"], "name": of_attention}})
+            for item in items
+            for of_attention in [domain_of(item) + ATTENTION]
+        ]
+        dim, policy = self.options.embedding_dim, self._dtype_policy
+        return FeatureEmbedding(Schema(tables), dim, dtype=policy, name="attention_embedding")
 
     def _check_negatives(self) -> None:
         if self.has_auxiliary_loss and not self.channels.negative:
@@ -105,6 +121,8 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
             return
         with tf.name_scope(self.embedding.name):
             self.embedding.build(None)
+        if self.attention_embedding is not None:
+            self.attention_embedding.build(None)
         self.build_blocks()
         if self.similarity is not None:
             self.similarity.build(None)
@@ -167,6 +185,20 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
         sample_weight = join_step(label, evaluated_share(outputs))
         for loss in inner_losses(outputs, labels, sample_weight):
             self.add_loss(loss)
+
+    def look_up(self, ids: Mapping[str, Any], with_gradient: bool) -> dict[str, Any]:
+        """Look a batch up: column -> vectors.
+
+        Where attention has tables of its own, their vectors stand beside, of a column under its
+        name and :data:`ATTENTION`; of a split history those of the long part.
+        """
+        vectors: dict[str, Any] = self.embedding(ids, with_gradient=with_gradient)
+        if self.attention_embedding is not None:
+            items = {n: ids[n] for n in self.attention_embedding.domain_of}
+            items = {n: i.long if isinstance(i, SplitHistory) else i for n, i in items.items()}
+            found = self.attention_embedding(items, with_gradient=with_gradient)
+            vectors |= {name + ATTENTION: of_item for name, of_item in found.items()}
+        return vectors
 
     def make_summed_attention(self, heads: int = 4) -> SummedAttention:
         """Make attention without a softmax, whose heads share an item vector's length."""
@@ -234,9 +266,14 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
             return joined
         return joined * tf.cast(mask, joined.dtype)[..., tf.newaxis]
 
-    def join_target(self, vectors: Mapping[str, Any]) -> tf.Tensor:
-        """Return the candidates' vectors: [users, candidates, dim]."""
-        return self.join([vectors[name] for name in self.channels.target_item])
+    def join_target(self, vectors: Mapping[str, Any], tables: str = "") -> tf.Tensor:
+        """Return the candidates' vectors: [users, candidates, dim].
+
+        Args:
+            vectors: Those of the batch, by column.
+            tables: :data:`ATTENTION` for those that search and attend.
+        """
+        return self.join([vectors[name + tables] for name in self.channels.target_item])
 
     def join_rows(self, parts: list[tf.Tensor], vectors: Mapping[str, Any]) -> tf.Tensor:
         """Put candidates' vectors side by side, and their user's at the end, for a classifier.

@@ -141,6 +141,10 @@ class DINOptions(WholeHistoryOptions):
     attention: str = field(default="dot", metadata=one_of(ATTENTIONS))
     """How a position is scored: ``"dot"`` or ``"activation_unit"``."""
 
+    separate_attention: bool = False
+    """Whether search and attention have an item table of their own, beside the one that says what
+    is taken of the positions found (DARE)."""
+
 
 @dataclass(frozen=True)
 class STCAOptions(WholeHistoryOptions):
@@ -291,6 +295,10 @@ class SIMOptions(SearchedOptions):
     time_buckets: int = 32
     """Rows of the table of time intervals, where the dataset has them; one for each power of 2."""
 
+    separate_attention: bool = False
+    """Whether search and attention have an item table of their own, beside the one that says what
+    is taken of the positions found (DARE)."""
+
     def __post_init__(self) -> None:
         """Check every option."""
         super().__post_init__()
@@ -359,6 +367,10 @@ class TWINOptions(LongOptions):
 
     time_buckets: int = 32
     """Rows of the table of time intervals, where the dataset has them; one for each power of 2."""
+
+    separate_attention: bool = False
+    """Whether search and attention have an item table of their own, beside the one that says what
+    is taken of the positions found (DARE)."""
 
 
 AnyRankingOptions = TypeVar("AnyRankingOptions", bound="RankingOptions")

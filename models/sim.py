@@ -31,6 +31,7 @@ from .dien import (
     attend_to_short,
     auxiliary_of_samples,
 )
+from .family import ATTENTION
 from .interest_block import InterestBlock, InterestModel
 from .interest_channels import Features
 from .losses import Outputs
@@ -194,24 +195,25 @@ class SearchedBlock(InterestBlock[AnySearched]):
         short = ShortHistory(self.join(items, mask), mask)
 
         found = self.search_unit(target, history)
+        item = self.join_target(vectors)  # the target's vector, unless attention has another
         interest: LongInterest = self.attention_unit(
             target, history, found, stage_one=with_objective and self.options.stage_one
         )
-        parts = [interest.attended, interest.mean, target.vector]
+        parts = [interest.attended, interest.mean, item]
         evolution = None
         if self.interest is not None:
-            evolution = self.interest(target.vector, *short, windows.places)
+            evolution = self.interest(item, *short, windows.places)
             parts.append(evolution.final_state)
         elif self.short_attention is not None:
-            parts.append(attend_to_short(self.short_attention, target.vector, short))
+            parts.append(attend_to_short(self.short_attention, item, short))
         if self.sums is not None:
-            parts.append(self.sums(target.vector, history.vectors, history.mask))
+            parts.append(self.sums(item, history.taken, history.mask))
         parts += self.further(features, vectors)
         rows = self.join_rows([part for part in parts if part is not None], vectors)
         hidden = self.classifier(rows, training=training)
         stage_one_logits = auxiliary = None
         if interest.searched is not None and self.stage_one is not None:
-            rows = self.join_rows([target.vector, interest.searched], vectors)
+            rows = self.join_rows([item, interest.searched], vectors)
             stage_one_logits = self.stage_one(rows, training=training)
         if with_objective and evolution is not None and self.auxiliary is not None:
             negative = self.join([vectors[n] for n in self.channels.negative], mask)
@@ -232,8 +234,7 @@ class SearchedBlock(InterestBlock[AnySearched]):
         }
         if with_negatives:
             ids |= {name: windows.cut(column) for name, column in features.negative.items()}
-        vectors: dict[str, Any] = self.embedding(ids, with_gradient=with_gradient)
-        return vectors
+        return self.look_up(ids, with_gradient=with_gradient)
 
     def _short_windows(self, features: Features) -> ShortWindows:
         return ShortWindows.of(self.split, features.window_ends, self.options.one_pass)
@@ -248,8 +249,13 @@ class SearchedBlock(InterestBlock[AnySearched]):
             target: self.split(features.positive[history], features.ends).long
             for target, history in self._history_of.items()
         }
-        history = LongHistory(long, mask, ids, self._time_vectors(features, sizes(mask)[-1]))
-        return Target(self.join_target(vectors), features.target_item), history
+        times = self._time_vectors(features, sizes(mask)[-1])
+        if self.attention_embedding is None:
+            history = LongHistory(long, mask, ids, times)
+            return Target(self.join_target(vectors), features.target_item), history
+        found_by = self.join([vectors[name + ATTENTION] for name in self.channels.positive])
+        history = LongHistory(found_by, mask, ids, times, values=long)
+        return Target(self.join_target(vectors, ATTENTION), features.target_item), history
 
     def _time_vectors(self, features: Features, long: Size) -> tf.Tensor | None:
         if self.time_embedding is None or features.time_intervals is None:

@@ -10,7 +10,7 @@ from merlin.schema import Schema
 from .blocks.serialization import register_block
 from .blocks.shapes import sizes
 from .blocks.stacked_attention import StackedCrossAttention
-from .din import WholeHistoryBlock
+from .din import Beside, WholeHistoryBlock
 from .interest_block import InterestModel
 from .interest_channels import Channels, Features
 from .options import STCAOptions
@@ -48,13 +48,13 @@ class STCABlock(WholeHistoryBlock[STCAOptions]):
         return int(self.attention.attended_dim)
 
     def attend(
-        self, target: tf.Tensor, history: tf.Tensor, mask: tf.Tensor, features: Features
+        self, target: tf.Tensor, history: tf.Tensor, mask: tf.Tensor, beside: Beside
     ) -> tf.Tensor:
         """Return the interest in each candidate: [users, candidates, attended_dim]."""
-        times = features.time_intervals
+        times = beside.features.time_intervals
         if times is not None and times.shape.rank == 2:  # of users, with one window each
             times = times[:, tf.newaxis]
-        return self.attention(target, history, mask, times, self._places_ago(features))
+        return self.attention(target, history, mask, times, self._places_ago(beside.features))
 
     def _places_ago(self, features: Features) -> tf.Tensor | None:
         """Count each position's places from its window's end, 1 the newest; None if not read."""

@@ -171,7 +171,13 @@ class DINAttention(ConfiguredBlock):
             return tf.cast(self.activation_unit(candidates, history), tf.float32)
         return dot_scores(candidates, history)
 
-    def call(self, candidates: tf.Tensor, history: tf.Tensor, history_mask: tf.Tensor) -> tf.Tensor:
+    def call(
+        self,
+        candidates: tf.Tensor,
+        history: tf.Tensor,
+        history_mask: tf.Tensor,
+        values: tf.Tensor | None = None,
+    ) -> tf.Tensor:
         """Return the user's interest in each candidate.
 
         Args:
@@ -179,16 +185,18 @@ class DINAttention(ConfiguredBlock):
             history: [users, history, dim].
             history_mask: [users, candidates, history], bool; True where a position is real and the
                 candidate may see it. One row for all candidates of a user will do.
+            values: What is summed, like ``history``; None for the history that is scored.
 
         Returns:
             [users, candidates, dim].
         """
         scores = self.scores(candidates, history)  # [users, candidates, history]
         weights = attention_weights(scores, history_mask)
-        if self.activation_unit is None:
+        if self.activation_unit is None and values is None:
             (interest,) = dot_attention_sums(candidates, history, [weights], [])
         else:
-            interest = tf.matmul(weights, tf.cast(history, tf.float32))
+            taken = history if values is None else values
+            interest = tf.matmul(weights, tf.cast(taken, tf.float32))
         return tf.cast(interest, self.compute_dtype)
 
     def compute_output_shape(self, input_shape: Any) -> tf.TensorShape:

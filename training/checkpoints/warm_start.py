@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import tensorflow as tf
 
 from ...foundation.exceptions import MerlinSimError
+from ...models.family import ATTENTION
 from ...models.saving import MOST_LISTED, counted_names, table_names
 from ...parallel.checkpoints.array_files import StoredArrays
 from ...parallel.checkpoints.checkpoint_files import Checkpoint, CheckpointError
@@ -45,11 +46,11 @@ class MeanRows:
 
         Args:
             variable: The table's name among the arrays.
-            table: The table, which is called as its domain.
+            table: The table, which is called as its domain, or as that of attention.
             rows: The first, and the one behind the last; all of them new.
             columns: The same of the columns.
         """
-        groups = self._category_of if table == self._item else None
+        groups = self._category_of if table.removesuffix(ATTENTION) == self._item else None
         count = 1 if groups is None else int(groups.max(initial=0)) + 1
         sums = np.zeros((count, columns[1] - columns[0]), np.float64)
         counts = np.zeros(count, np.int64)

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..attention import TargetAttention, attention_weights, dot_attention_sums, dot_scores
+from ..attention import TargetAttention, attention_weights, dot_scores
 from ..checks import check_positive
 from ..serialization import part_from, register_block
 from ..shapes import by_window, sharing_of, sizes
@@ -16,7 +16,7 @@ from .search_and_attention import (
     LongInterest,
     SearchResult,
     Target,
-    dot_weights,
+    dot_sums,
     marks_of,
     mean_of,
     search_strength,
@@ -54,10 +54,9 @@ class ExactSearchUnit(AttentionUnit):
         stage_one: bool = False,
     ) -> LongInterest:
         """Attend to what the search found; for ``stage_one`` to the whole history too."""
-        weights = dot_weights(target, history, found)
-        attentions = [weights.kept, *([weights.whole] if stage_one else [])]
         marks = marks_of(target, found)
-        *sums, total = dot_attention_sums(target.vector, history.vectors, attentions, [marks])
+        of = ["kept", "whole"] if stage_one else ["kept"]
+        *sums, total = dot_sums(target, history, found, of, [marks])
         sums.append(mean_of(total, marks))
         attended, *searched, mean = [tf.cast(vector, self.compute_dtype) for vector in sums]
         return LongInterest(attended, mean, searched[0] if stage_one else None)
@@ -138,16 +137,16 @@ class MultiHeadSearchUnit(AttentionUnit):
         search's weights are taken where it has them.
         """
         weights = self.weights_over(target, history, found.selected)
-        parts = [_sums(weights, by_window(tf.cast(history.vectors, tf.float32)))]
+        parts = [_sums(weights, by_window(tf.cast(history.taken, tf.float32)))]
         if history.time_vectors is not None:
             parts.append(_sums(weights, by_window(tf.cast(history.time_vectors, tf.float32))))
         attended = tf.concat(parts, axis=-1)  # [users, candidates, heads, dim + time_dim]
         users, candidates = sizes(attended)[:2]
         width = self.heads * int(attended.shape[-1])
         attended = tf.reshape(attended, [users, candidates, width])
-        whole = [dot_weights(target, history, found).whole] if stage_one else []
         marks = marks_of(target, found)
-        *sums, total = dot_attention_sums(target.vector, history.vectors, whole, [marks])
+        of = ["whole"] if stage_one else []
+        *sums, total = dot_sums(target, history, found, of, [marks])
         sums.append(mean_of(total, marks))
         *searched, mean = [tf.cast(vector, self.compute_dtype) for vector in sums]
         attended = tf.cast(attended, self.compute_dtype)
@@ -223,11 +222,10 @@ class TargetAttentionUnit(AttentionUnit):
         if scores is None:
             scores = self._scores(target, history)
         weights = attention_weights(scores, found.selected[:, :, tf.newaxis, :])
-        attended = tf.cast(self.attention.attend(weights, history.vectors), self.compute_dtype)
+        attended = tf.cast(self.attention.attend(weights, history.taken), self.compute_dtype)
         if not stage_one:
             return LongInterest(attended, None, None)
-        whole = dot_weights(target, history, found).whole
-        (searched,) = dot_attention_sums(target.vector, history.vectors, [whole], [])
+        (searched,) = dot_sums(target, history, found, ["whole"], [])
         return LongInterest(attended, None, tf.cast(searched, self.compute_dtype))
 
     def _scores(self, target: Target, history: LongHistory) -> tf.Tensor:
@@ -279,9 +277,8 @@ class CollisionAttentionUnit(AttentionUnit):
     ) -> LongInterest:
         """Sum what the search found; for ``stage_one`` attend to the whole history too."""
         strength = tf.stop_gradient(search_strength(found))
-        whole = [dot_weights(target, history, found).whole] if stage_one else []
-        sums = dot_attention_sums(target.vector, history.vectors, whole, [strength])
-        *searched, attended = sums
+        of = ["whole"] if stage_one else []
+        *searched, attended = dot_sums(target, history, found, of, [strength])
         if self.counts:
             count = tf.math.log1p(tf.reduce_sum(strength, axis=-1, keepdims=True))
             attended = tf.concat([attended, count], axis=-1)

@@ -8,12 +8,12 @@ dot product has made on its way, for who attends by the same product.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
 
-from ..attention import attention_weights, dot_scores
+from ..attention import attention_weights, dot_attention_sums, dot_scores
 from ..serialization import ConfiguredBlock
 from ..shapes import sizes
 
@@ -45,6 +45,15 @@ class LongHistory(NamedTuple):
     """What the time since each position says: [users, long, time dim], or where candidates see
     different stretches [users, windows, long, time dim], one window for as many candidates that
     follow each other; None where there are no times or the attention unit does not read them."""
+
+    values: tf.Tensor | None = None
+    """What is taken of each position where ``vectors`` are only what it is found by, [users, long,
+    dim]; None where that is the same."""
+
+    @property
+    def taken(self) -> tf.Tensor:
+        """What is taken of each position: [users, long, dim]."""
+        return self.vectors if self.values is None else self.values
 
 
 class DotWeights(NamedTuple):
@@ -158,6 +167,36 @@ def dot_weights(target: Target, history: LongHistory, found: SearchResult) -> Do
     scores = tf.stop_gradient(dot_scores(target.vector, history.vectors))
     kept, whole = (attention_weights(scores, mask) for mask in (found.selected, history.mask))
     return DotWeights(kept, whole)
+
+
+def dot_sums(
+    target: Target,
+    history: LongHistory,
+    found: SearchResult,
+    of: Sequence[str],
+    rows: list[tf.Tensor],
+) -> list[tf.Tensor]:
+    """Attend to a history by the dot product, and sum it with constant weights.
+
+    Args:
+        target: The candidates.
+        history: The history.
+        found: What a search found in it.
+        of: Over what to attend: names of :class:`DotWeights`.
+        rows: Constant weights, each [users, candidates, long], float32.
+
+    Returns:
+        One [users, candidates, dim], float32, for each name and then for each row.
+    """
+    if history.values is None:
+        weights = dot_weights(target, history, found) if of else None
+        attentions = [getattr(weights, name) for name in of]
+        return dot_attention_sums(target.vector, history.vectors, attentions, rows)
+    scores = dot_scores(target.vector, history.vectors)
+    masks = {"kept": found.selected, "whole": history.mask}
+    attentions = [attention_weights(scores, masks[name]) for name in of]
+    values = tf.cast(history.values, tf.float32)
+    return [tf.matmul(row, values) for row in (*attentions, *rows)]
 
 
 def search_strength(found: SearchResult) -> tf.Tensor:
