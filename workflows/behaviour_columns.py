@@ -252,11 +252,6 @@ class BehaviourColumns:
         return tuple(name for name in self.user_features if name not in self.steady)
 
     @property
-    def beside_items(self) -> tuple[str, ...]:
-        """Keys that each interaction has: of its user and of its context."""
-        return (*self.changing_keys, *self.contexts)
-
-    @property
     def contexts(self) -> tuple[str, ...]:
         """Keys of the interaction itself, such as the device: its context."""
         return self.features.categories(INTERACTION)
@@ -265,14 +260,6 @@ class BehaviourColumns:
     def moments(self) -> tuple[str, ...]:
         """The column that tells rows of one time, where these are not each other's history."""
         return (MOMENT,) if self.label is not None or self.own_time_excluded else ()
-
-    @property
-    def indexes_samples(self) -> bool:
-        """Whether a sample's history is not simply all that stands before it.
-
-        Then :class:`~.interactions.SamplePlaces` says what each sample sees.
-        """
-        return bool(self.roles or self.moments)
 
     @property
     def of_items(self) -> tuple[str, ...]:
@@ -296,13 +283,6 @@ class BehaviourColumns:
     def intervals(self) -> tuple[str, ...]:
         """The column of time intervals, if there is one."""
         return (self.timestamp + SINCE_SUFFIX,) if self.features.time_intervals else ()
-
-    @property
-    def beside_target(self) -> tuple[str, ...]:
-        """The dataset's columns beside those of ids and histories of ids."""
-        features = self.features
-        numbers = (*features.beside_user, *features.target_numbers)
-        return (*self.intervals, *features.target_lists, *numbers)
 
     @property
     def users(self) -> tuple[str, ...]:
@@ -339,7 +319,10 @@ class BehaviourColumns:
     def output(self) -> tuple[str, ...]:
         """The dataset's columns in the published order."""
         histories = (*self.positives, *self.negatives)
-        return (LABEL, *self.users, *self.targets, *histories, *self.beside_target)
+        features = self.features
+        numbers = (*features.beside_user, *features.target_numbers)
+        beside = (*self.intervals, *features.target_lists, *numbers)
+        return (LABEL, *self.users, *self.targets, *histories, *beside)
 
 
 def roles_of_labels(labels: Any) -> Any:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from merlin.schema import ColumnSchema, Schema
@@ -96,40 +96,40 @@ EVENTS, ITEM_CHANGES = "events", "item_changes"
 """Folders of a dataset of users: all interactions that are counted; values of items in time."""
 
 
-@dataclass(frozen=True)
-class InTime:
-    """What a sample's own time decides."""
-
-    events: FittedNumbers | None = None
-    """What the counts of ``events/`` become; None where counts are those of a whole log."""
-    changes: frozenset[str] = frozenset()
-    """The columns of items whose values have a file in ``item_changes/``."""
-
-
 def users_layout_of(
-    columns: BehaviourColumns, rules: SampleRules, in_time: InTime | None = None
+    columns: BehaviourColumns,
+    rules: SampleRules,
+    events: FittedNumbers | None = None,
+    changes: Collection[str] = (),
 ) -> UsersLayout:
-    """Say how samples are made of the users' rows that this package writes."""
-    in_time, features = in_time or InTime(), columns.features
+    """Say how samples are made of the users' rows that this package writes.
+
+    Args:
+        columns: The log's columns.
+        rules: The rules of the samples.
+        events: What the counts of ``events/`` become; None where counts are those of a whole log.
+        changes: The columns of items whose values have a file in ``item_changes/``.
+    """
+    features = columns.features
     of_item = {name + TARGET_SUFFIX: name for name in features.numbers(ITEM)}
     encodings = {}
     target_of = dict(zip(columns.items, columns.targets, strict=True))
     for encoding in features.encodings:
         for name, kind in zip(encoding.names, encoding.kinds, strict=True):
-            if in_time.events is None:
+            if events is None:
                 of_item[name + TARGET_SUFFIX] = name
                 continue
             encodings[name + TARGET_SUFFIX] = EncodingOf(
                 target_of[encoding.column],
                 kind,
                 f"{EVENTS}/{encoding.column}.parquet",
-                float(in_time.events.prior),
+                float(events.prior),
                 float(features.smoothing),
             )
     of_item |= {feature.name + TARGET_SUFFIX: feature.name for feature in features.vectors}
     of_item |= {feature.name: feature.name for feature in features.lists}
     names = (*columns.item_features, *columns.of_items)
-    changing = [name for name in names if name in in_time.changes]
+    changing = [name for name in names if name in changes]
     of_user = {name: name for name in columns.users}
     taken = {*columns.users, columns.item, columns.timestamp, *features.beside_user}
 
@@ -177,25 +177,17 @@ def per_interaction(columns: BehaviourColumns, rules: SampleRules) -> tuple[str,
     return (*columns.changing_keys, *columns.changing_numbers, *found)
 
 
-def users_spec(
-    columns: BehaviourColumns,
-    schema: Schema,
-    rules: SampleRules,
-    files: Sequence[str],
-    in_time: InTime | None = None,
-) -> FeatureSpec:
+def users_spec(schema: Schema, layout: UsersLayout, files: Sequence[str]) -> FeatureSpec:
     """Translate the schema of samples to the spec of a dataset with one row per user.
 
     Args:
-        columns: The log's columns.
         schema: See :func:`samples_schema`.
-        rules: The rules of the samples.
+        layout: How samples are made of the users' rows.
         files: The users' files: those of each mapping, relative to the dataset directory.
-        in_time: What a sample's own time decides.
     """
-    chunk = Chunk(USERS, columns.output, tuple(files))
+    chunk = Chunk(USERS, tuple(schema.column_names), tuple(files))
     return replace(
         to_feature_spec(schema),
-        source_spec=dict.fromkeys(rules.mappings, (chunk,)),
-        metadata={USERS: users_layout_of(columns, rules, in_time).to_dict()},
+        source_spec=dict.fromkeys(layout.positions, (chunk,)),
+        metadata={USERS: layout.to_dict()},
     )

@@ -141,6 +141,11 @@ def frame_to_arrow(frame: Any) -> pa.Table:
     return pa.table({name: arrow_of(frame[name]) for name in frame.columns})
 
 
+def column_to_arrow(frame: Any, name: str) -> pa.Array:
+    """Make one arrow array of a column of a frame."""
+    return frame_to_arrow(new_frame({name: frame[name]}, like=frame))[name].combine_chunks()
+
+
 def new_frame(columns: dict[str, Any], like: Any) -> Any:
     """Make a frame of arrays and columns, of the kind that ``like`` is."""
     if is_on_gpu(like):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -30,13 +30,8 @@ def last_mappings(validates: bool) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Split:
-    """A split by time or by users.
-
-    >>> split = Split(test_from="30", validation_from="20")
-    >>> split.parts(pa.array(["u"] * 4), pa.array([10, 20, 29, 30])).tolist()
-    [0, 1, 1, 2]
-    """
+class SplitRules:
+    """What a split goes by; nothing for each user's last interaction."""
 
     test_from: str | None = None
     """Interactions of this time and later test; a number or a date, as the log's times are."""
@@ -50,6 +45,20 @@ class Split:
     """Whether all interactions of files that are given for it test."""
     validation_files: bool | None = None
     """Whether those of other files validate."""
+
+
+SPLIT_RULES = tuple(entry.name for entry in fields(SplitRules))
+
+
+@dataclass(frozen=True)
+class Split(SplitRules):
+    """A split by time, by users or by files.
+
+    >>> split = Split(test_from="30", validation_from="20")
+    >>> split.parts(pa.array(["u"] * 4), pa.array([10, 20, 29, 30])).tolist()
+    [0, 1, 1, 2]
+    """
+
     seed: int = 0
 
     def problems(self) -> list[str]:
@@ -159,18 +168,10 @@ TRAIN_ROWS, ALL_ROWS = "train", "all"
 AS_OF_SAMPLE = "as_of_sample"
 LATEST = "latest"
 FEATURE_VALUES = (AS_OF_SAMPLE, LATEST)
-SPLIT_RULES = (
-    "test_from",
-    "validation_from",
-    "test_users",
-    "validation_users",
-    "test_files",
-    "validation_files",
-)
 
 
 @dataclass(frozen=True)
-class SampleRules:
+class SampleRules(SplitRules):
     """Which users are kept, what a sample holds, and the seed of the draws."""
 
     max_sequence_length: int = 100
@@ -205,13 +206,6 @@ class SampleRules:
     feature_values: str = AS_OF_SAMPLE
     """Which values of users' and items' features a sample has: those known at its own time, or the
     latest of the log, which tell training what came after."""
-    test_from: str | None = None
-    """See :class:`~merlin_sim.workflows.rules.Split`, and so for the next five."""
-    validation_from: str | None = None
-    test_users: float | None = None
-    validation_users: float | None = None
-    test_files: bool | None = None
-    validation_files: bool | None = None
 
     def __post_init__(self) -> None:
         """Gather every problem, raise once."""

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from merlin_sim.schemas.dataset import DatasetDirectory, write_documents
 from merlin_sim.workflows.behaviour_columns import BehaviourColumns
-from merlin_sim.workflows.dataset_spec import samples_schema, users_spec
+from merlin_sim.workflows.dataset_spec import samples_schema, users_layout_of, users_spec
 from merlin_sim.workflows.rules import SampleRules
 
 ITEMS, CATEGORIES = 367_983, 1_601  # as Amazon Books has of users with 20 interactions and more
@@ -61,5 +61,7 @@ def write_users(
     sizes = {"user_id": users, "item_id": items, "cat_id": categories}
     rules = SampleRules(max_sequence_length=length, negatives_per_positive=negatives)
     schema = samples_schema(COLUMNS, sizes, length)
-    write_documents(directory, users_spec(COLUMNS, schema, rules, ["users/part.0.parquet"]))
+    write_documents(
+        directory, users_spec(schema, users_layout_of(COLUMNS, rules), ["users/part.0.parquet"])
+    )
     return DatasetDirectory.open(directory)

@@ -14,7 +14,7 @@ from small_users import COLUMNS, COUNTRIES, ITEMS, KINDS, RULES, write_users_dat
 from warm import warm
 
 from merlin_sim.schemas.dataset import write_documents
-from merlin_sim.workflows.dataset_spec import samples_schema, users_spec
+from merlin_sim.workflows.dataset_spec import samples_schema, users_layout_of, users_spec
 from merlin_sim.workflows.preprocess.dataset_writer import INTERACTIONS_PER_GROUP, cut
 
 WORKER = Path(__file__).parents[1] / "support/workers/fed_users_worker.py"
@@ -46,7 +46,7 @@ def write_many(directory, users, length):
     for name in ("feature_spec.yaml", "schema.pbtxt", "metadata.json"):
         (directory / name).unlink()
     schema = samples_schema(COLUMNS, sizes, RULES.max_sequence_length)
-    write_documents(directory, users_spec(COLUMNS, schema, RULES, [path]))
+    write_documents(directory, users_spec(schema, users_layout_of(COLUMNS, RULES), [path]))
     return directory
 
 

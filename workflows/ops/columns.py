@@ -16,7 +16,7 @@ from merlin.schema import Tags
 from nvtabular.ops import Operator
 
 from ...foundation.exceptions import MerlinSimError, UnfitNumberError
-from ..frames import frame_from_arrow, frame_to_arrow, new_frame
+from ..frames import column_to_arrow, frame_from_arrow, frame_to_arrow, new_frame
 from ..known_values import fill_as_of
 from ..raw_values import keys_of_lists
 from ..times import read_times
@@ -120,9 +120,7 @@ def bucket_keys(boundaries: Sequence[float], name: str, numbers: Array) -> Array
 
 
 def _numbers(frame: Any, name: str) -> npt.NDArray[np.float64]:
-    table = frame_to_arrow(new_frame({name: frame[name]}, like=frame))
-    column = table[name].combine_chunks()
-    numbers = np.asarray(column.cast(pa.float64()).fill_null(np.nan))
+    numbers = np.asarray(column_to_arrow(frame, name).cast(pa.float64()).fill_null(np.nan))
     return numbers.astype(np.float32).astype(np.float64)  # a value may come in either width
 
 
@@ -178,7 +176,7 @@ class SplitKeys(nvt.ops.Operator):
         """Split one partition, on the host: cudf's strings are split by Python's rules only."""
         lists = {}
         for name in col_selector.names:
-            column = frame_to_arrow(new_frame({name: df[name]}, like=df))[name].combine_chunks()
+            column = column_to_arrow(df, name)
             if pa.types.is_dictionary(column.type):
                 column = column.dictionary_decode()
             keys, rows = keys_of_lists(column, self.longest, self.separator)

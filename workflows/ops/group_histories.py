@@ -31,7 +31,7 @@ from ..behaviour_columns import (
     columns_from_plain,
     columns_to_plain,
 )
-from ..dataset_spec import InTime, samples_schema, users_layout_of
+from ..dataset_spec import samples_schema, users_layout_of
 from ..feature import (
     INTERACTION,
     ITEM,
@@ -46,8 +46,8 @@ from ..feature_file import features_from_plain
 from ..fitted_numbers import expected_of
 from ..frames import (
     array_module,
+    column_to_arrow,
     distinct,
-    frame_to_arrow,
     is_on_gpu,
     list_column,
     new_frame,
@@ -370,9 +370,7 @@ class GroupHistories(StatOperator):
     def layout(self) -> UsersLayout:
         """How samples are made of the rows."""
         events = self.items.fitted if self.counts_events else None
-        return users_layout_of(
-            self.columns, self.rules, InTime(events, frozenset(self.changing_items))
-        )
+        return users_layout_of(self.columns, self.rules, events, self.changing_items)
 
     def _types(self) -> dict[str, tuple[str, bool]]:
         """By name of an output column: its type, and whether it is a list."""
@@ -474,7 +472,7 @@ class GroupHistories(StatOperator):
         if not names:
             return {}
         columns = self.columns
-        times = read_times(_host(frame, columns.timestamp), columns.timestamp)
+        times = read_times(column_to_arrow(frame, columns.timestamp), columns.timestamp)
         places = np.arange(len(frame)) + (number << 40)
         if PLACE in frame:
             places = _host_numbers(frame, PLACE)
@@ -497,7 +495,7 @@ class GroupHistories(StatOperator):
                 return np.asarray(np.isfinite(on_host(_numbers(frame, name))))
             if name in self._shifts and name not in self.columns.list_names:
                 return np.asarray(self._ids_on_host(frame, name) > 0)
-            return np.asarray(_host(frame, name).is_valid())
+            return np.asarray(column_to_arrow(frame, name).is_valid())
         cycle = cycles_of(self.columns.features).get(name, ())
         table = pa.table({one: self._raw(frame, one) for one in {name, *cycle}})
         return known_rows(name, table, cycle)
@@ -506,7 +504,7 @@ class GroupHistories(StatOperator):
         """What an item table holds of a column of items: ids, numbers, lists or vectors."""
         if name in self._shifts and name not in self.columns.list_names:
             return pa.array(self._ids_on_host(frame, name))
-        values = _host(frame, name)
+        values = column_to_arrow(frame, name)
         if name in self.columns.list_names:
             return _list_ids(values, self._shifts[name])
         if name in self.columns.features.numbers(ITEM):
@@ -559,7 +557,7 @@ class GroupHistories(StatOperator):
     def _ordered(self, frame: Any, raw: str) -> Ordered:
         """Order the rows by user, time, and what orders those of one time."""
         columns = self.columns
-        times = read_times(_host(frame, columns.timestamp), columns.timestamp)
+        times = read_times(column_to_arrow(frame, columns.timestamp), columns.timestamp)
         users, items = (self._raw(frame, name, raw) for name in (columns.user, columns.item))
         rows = pa.table({columns.user: users, columns.item: items, columns.timestamp: times})
         codes = ranks(users)
@@ -619,7 +617,7 @@ class GroupHistories(StatOperator):
     def _positions(self, samples: SamplePlaces, kept: Ordered) -> dict[str, Array]:
         """From which position to which other one the samples of each split are."""
         least: Any = self.rules.shortest_sequence_for_training
-        if self.columns.indexes_samples:
+        if self.columns.roles or self.columns.moments:  # not all that stands before is seen
             least = first_with_enough_taken(samples, least)
         found: dict[str, Array] = {}
         before: Any = np.zeros(len(samples.offsets) - 1, np.int64)
@@ -654,7 +652,7 @@ class GroupHistories(StatOperator):
                 lagging = values[xp.asarray(np.maximum(behind - lag, 0))]
                 lists[name] = xp.where(xp.asarray(before >= lag), lagging, 0)
         for name in layout.per_interaction:
-            if name in columns.beside_items:
+            if name in (*columns.changing_keys, *columns.contexts):
                 lists[name] = self._ids(frame, name)[order]
             elif name not in lists:
                 lists[name] = self._number(frame, name)[order]
@@ -717,7 +715,7 @@ class GroupHistories(StatOperator):
 
     def _raw(self, frame: Any, name: str, postfix: str = RAW) -> pa.Array:
         """A column as the log has it, on the host."""
-        return _host(frame, name + postfix)
+        return column_to_arrow(frame, name + postfix)
 
     def _ids(self, frame: Any, name: str) -> Any:
         """Ids from 1, of Categorify's codes."""
@@ -760,7 +758,7 @@ class GroupHistories(StatOperator):
                 expected = expected_of(number)
         if name + RAW in frame:
             row = place if rows is None else int(rows[place])
-            of = f"Of {_host(frame, name + RAW)[row].as_py():g} "
+            of = f"Of {column_to_arrow(frame, name + RAW)[row].as_py():g} "
         raise UnfitNumberError(
             f"{name!r}: expected {expected}. {of}came {float(numbers[place]):g}."
         )
@@ -770,7 +768,7 @@ class GroupHistories(StatOperator):
         if SECONDS in frame:
             return _host_numbers(frame, SECONDS, np.float64)
         unit = self.columns.features.timestamp_unit or "s"
-        times = read_times(_host(frame, self.columns.timestamp), self.columns.timestamp)
+        times = read_times(column_to_arrow(frame, self.columns.timestamp), self.columns.timestamp)
         seconds: npt.NDArray[np.float64] = np.asarray(seconds_of(times, unit)[0].fill_null(0.0))
         return seconds
 
@@ -852,18 +850,12 @@ def _domain(column: ColumnSchema) -> tuple[int, int]:
 
 def _users(frame: Any) -> npt.NDArray[np.uint64]:
     """Hashes of the users of a partition, each once, of a frame of their column alone."""
-    return np.unique(hash_keys(distinct(_host(frame, frame.columns[0]))))
-
-
-def _host(frame: Any, name: str) -> pa.Array:
-    """A column on the host, as one arrow array."""
-    column = frame_to_arrow(new_frame({name: frame[name]}, like=frame))[name]
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return np.unique(hash_keys(distinct(column_to_arrow(frame, frame.columns[0]))))
 
 
 def _host_numbers(frame: Any, name: str, dtype: Any = np.int64) -> Array:
     """A column of numbers on the host; NaN where one is missing."""
-    values = _host(frame, name)
+    values = column_to_arrow(frame, name)
     if values.null_count:
         values = values.fill_null(np.nan if dtype is np.float64 else 0)
     return np.asarray(values).astype(dtype, copy=False)

@@ -28,7 +28,7 @@ from ...schemas.dataset import write_documents
 from ...schemas.item_table import ID
 from ...schemas.users_layout import JOINS, POSITIVE, SAMPLE, USERS, UsersLayout
 from ..behaviour_columns import BehaviourColumns
-from ..dataset_spec import EVENTS, ITEM_CHANGES, InTime, users_spec
+from ..dataset_spec import EVENTS, ITEM_CHANGES, users_spec
 from ..feature import Number
 from ..fitted_numbers import FittedNumbers
 from ..frames import frame_to_arrow, lists_of_arrow
@@ -319,11 +319,7 @@ class DatasetWriter:
 
     def write_documents(self) -> None:
         """Write the spec and the schema."""
-        group = self.group
-        events = group.items.fitted if group.counts_events else None
-        in_time = InTime(events, frozenset(group.changing_items))
-        schema = group.samples_schema()
-        spec = users_spec(group.columns, schema, group.rules, self.files, in_time)
+        spec = users_spec(self.group.samples_schema(), self.layout, self.files)
         write_documents(self.directory, spec)
 
 
@@ -387,20 +383,34 @@ class _WriteUsers:
         offsets = np.asarray(history.offsets).astype(np.int64)
         split = [] if layout.times is None else [f"{layout.times}.list.element"]
         path = self.directory / USERS / f"part.{number}.parquet"
-        with whole_file(path) as whole, pq.ParquetWriter(
-            whole, table.schema, compression="zstd", compression_level=ZSTD_LEVEL,
-            use_dictionary=False, write_statistics=False,
-            use_byte_stream_split=split,  # of times the first bytes are nearly all the same
-        ) as writer:  # fmt: skip
-            for first, stop in cut(offsets, INTERACTIONS_PER_GROUP):
-                rows_of_group = table.slice(first, stop - first)
-                writer.write_table(rows_of_group, row_group_size=max(1, stop - first))
+        groups = cut(offsets, INTERACTIONS_PER_GROUP)
+        tables = (table.slice(first, stop - first) for first, stop in groups)
+        write_users_file(path, table.schema, tables, split)
         written = count_users(table, layout, self.group.columns.user)
         if self.group.rules.feature_values == LATEST:
             written.outdated = self.group.count_outdated(rows, self.values, self.latest)
         if self.may_be_counted:
             written.counted = self.group.count_counted(rows)
         return written
+
+
+def write_users_file(
+    path: Path, schema: pa.Schema, groups: Iterable[pa.Table], split: Sequence[str] = ()
+) -> None:
+    """Write a file of users, a row group for each table; it is whole, or not there.
+
+    Args:
+        path: The file.
+        schema: The columns.
+        groups: The tables.
+        split: Columns of floats, of which nearly all have the same first bytes.
+    """
+    with whole_file(path) as whole, pq.ParquetWriter(
+        whole, schema, compression="zstd", compression_level=ZSTD_LEVEL, use_dictionary=False,
+        write_statistics=False, use_byte_stream_split=list(split),
+    ) as writer:  # fmt: skip
+        for table in groups:
+            writer.write_table(table, row_group_size=max(1, table.num_rows))
 
 
 def cut(offsets: Array, interactions: int) -> list[tuple[int, int]]:

@@ -118,11 +118,6 @@ class FittedWorkflow:
         """The NVTabular workflow, as it was saved."""
         return load_workflow(self.directory)
 
-    @property
-    def counted_until(self) -> float:
-        """The time of the newest row that `encodings` count, in seconds."""
-        return self.numbers.counted_until or 0.0
-
     def teach(self, workflow: nvt.Workflow, schema: Schema, grow: bool = False) -> None:
         """Have another graph of the same log know what this one learned.
 

@@ -202,7 +202,11 @@ class KeepLongUsers:
             marked = codes[before:][(roles[before:] & role) > 0]
             so_far[name] += np.bincount(marked, minlength=len(keys))
         if len(codes):
-            self._write_history(bucket, rows, codes, roles, so_far)
+            write_newest(
+                self.history / f"users.{bucket:06d}.parquet", rows, self.columns, codes, roles,
+                so_far, self.rules.kept_for_next,
+                order_within_times(rows, self.columns, self.rules),
+            )  # fmt: skip
         in_log = np.bincount(codes[before:], minlength=len(keys)) > 0
         is_long = so_far[TAKEN_SO_FAR] >= self.rules.shortest_sequence_for_user
         is_kept = (is_long & in_log)[codes]
@@ -226,20 +230,6 @@ class KeepLongUsers:
             mixed=self._mixed(rows, keys, codes, is_kept & ((roles & SAMPLE) > 0)),
             late=self._count_late(rows, codes, before, is_kept),
             changing={name: _count_changing(rows[name], codes, is_kept) for name in of_users},
-        )
-
-    def _write_history(
-        self,
-        bucket: int,
-        rows: pa.Table,
-        codes: npt.NDArray[np.int64],
-        roles: npt.NDArray[np.int64],
-        so_far: dict[str, npt.NDArray[np.int64]],
-    ) -> None:
-        path = self.history / f"users.{bucket:06d}.parquet"
-        order = order_within_times(rows, self.columns, self.rules)
-        write_newest(
-            path, rows, self.columns, codes, roles, so_far, self.rules.kept_for_next, order
         )
 
     def _mixed(

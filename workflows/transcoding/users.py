@@ -32,8 +32,8 @@ from ..frames import arrow_lists
 from ..preprocess.dataset_writer import (
     INTERACTIONS_PER_FILE,
     INTERACTIONS_PER_GROUP,
-    ZSTD_LEVEL,
     cut,
+    write_users_file,
 )
 from ..preprocess.earlier_histories import HISTORY
 from ..preprocess.fitted import WORKFLOW_FILE, FittedWorkflow
@@ -262,13 +262,9 @@ def _write_histories(
     files = []
     for number, (first, stop) in enumerate(cut(starts, INTERACTIONS_PER_FILE)):
         files.append(f"{USERS}/part.{number}.parquet")
-        with pq.ParquetWriter(
-            directory / files[-1], table(0, 0).schema, compression="zstd",
-            compression_level=ZSTD_LEVEL, use_dictionary=False, write_statistics=False,
-        ) as writer:  # fmt: skip
-            for begin, end in cut(starts[first : stop + 1], INTERACTIONS_PER_GROUP):
-                some = table(first + begin, first + end)
-                writer.write_table(some, row_group_size=max(1, some.num_rows))
+        groups = cut(starts[first : stop + 1], INTERACTIONS_PER_GROUP)
+        tables = (table(first + begin, first + end) for begin, end in groups)
+        write_users_file(directory / files[-1], table(0, 0).schema, tables)
     return files
 
 

@@ -12,7 +12,7 @@ from drawn_by_hand import drawn, key_of
 
 from merlin_sim.schemas.dataset import write_documents
 from merlin_sim.workflows.behaviour_columns import BehaviourColumns
-from merlin_sim.workflows.dataset_spec import samples_schema, users_spec
+from merlin_sim.workflows.dataset_spec import samples_schema, users_layout_of, users_spec
 from merlin_sim.workflows.feature import FeatureSet
 from merlin_sim.workflows.rules import SampleRules
 
@@ -101,7 +101,7 @@ def write_users_dataset(
     pq.write_table(pa.table(item_table()), directory / "categories/thing.parquet")
     sizes = {"user": max(1, first - 1), "country": COUNTRIES, "thing": ITEMS, "kind": KINDS}
     schema = samples_schema(columns, sizes, rules.max_sequence_length)
-    write_documents(directory, users_spec(columns, schema, rules, names))
+    write_documents(directory, users_spec(schema, users_layout_of(columns, rules), names))
     return directory
 
 
