@@ -26,7 +26,6 @@ MOST_KEPT = 128
 SUM = "sum"
 LONGEST = 1 << 31
 """Bytes of strings for which offsets of 32 bits are too few."""
-NO_TEXT = np.empty(0, np.uint8), np.empty(0, np.int64)
 Array = npt.NDArray[Any]
 
 
@@ -96,9 +95,8 @@ class KeyIndex:
     def __init__(self, keys: pa.Array) -> None:
         """Make the table, where the type of the keys has one."""
         self.keys = keys
-        hashes = hashes_of(keys)
-        self._slots = None if hashes is None else _fill(hashes)
-        self._numbers = None if hashes is None or is_text(keys.type) else _numbers_of(keys)
+        self._hashes = hashes_of(keys)
+        self._slots = None if self._hashes is None else _fill(self._hashes)
 
     def positions(self, asked: pa.Array) -> Array:
         """Give each key's position, or -1.
@@ -113,12 +111,10 @@ class KeyIndex:
             places = pc.index_in(asked, self.keys, skip_nulls=True).fill_null(ABSENT)
             return np.asarray(places.to_numpy(), np.int64)
         first = self._slots[hashes & np.uint64(len(self._slots) - 1)]  # many at once: memory waits
-        if self._numbers is not None:
-            numbers = _numbers_of(asked)
-            found: Array = _find_numbers(hashes, first, self._slots, numbers, self._numbers)
-        else:
-            texts = (*_text_of(asked), *_text_of(self.keys))
-            found = _find_text(hashes, first, self._slots, *texts)
+        found: Array = _find(hashes, first, self._slots, self._hashes)
+        if is_text(asked.type):  # another text may have the hash of a key; no other number has
+            own = self.keys.take(pa.array(found, mask=found == ABSENT))
+            found[~np.asarray(pc.equal(own, asked).fill_null(False))] = ABSENT
         if asked.null_count:
             found[np.asarray(asked.is_null())] = ABSENT
         return found
@@ -205,118 +201,52 @@ def one_array(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks()
 
 
-def _text_of(keys: pa.Array) -> tuple[Array, Array]:
-    """The bytes of strings, and where each begins: [bytes], [keys + 1]; nothing of other keys."""
-    if not is_text(keys.type):
-        return NO_TEXT
-    _, offsets, data = keys.buffers()
-    width = np.int64 if pa.types.is_large_string(keys.type) else np.int32
-    begins = np.frombuffer(offsets, width) if offsets is not None else np.zeros(1, width)
-    letters = NO_TEXT[0] if data is None else np.frombuffer(data, np.uint8)
-    return letters, begins[keys.offset : keys.offset + len(keys) + 1]
-
-
-def _numbers_of(keys: pa.Array) -> Array:
-    """Keys that are no strings, as numbers to compare; a null is any."""
-    if pa.types.is_boolean(keys.type):
-        keys = keys.cast(pa.int8())
-    elif pa.types.is_temporal(keys.type):
-        keys = keys.cast(pa.int64())
-    width = np.dtype(keys.type.to_pandas_dtype())
-    return np.frombuffer(keys.buffers()[1], width)[keys.offset : keys.offset + len(keys)]
-
-
-def _fill(hashes: Array) -> Array:
+def _fill(hashes: Array) -> Array | None:
     """Make a table of the positions of different keys, twice as long as there are keys.
 
     A slot has the upper half of a key's hash, and its position + 1 in the lower half.
+
+    Returns:
+        None where two keys have one hash.
     """
     bits = max(2, int(2 * len(hashes) - 1).bit_length())
     slots = np.zeros(1 << bits, np.uint64)
-    _fill_slots(hashes, slots)
-    return slots
+    return slots if _fill_slots(hashes, slots) else None
 
 
 @numba.njit(cache=True, nogil=True)
-def _fill_slots(hashes: npt.NDArray[np.uint64], slots: npt.NDArray[np.uint64]) -> None:
+def _fill_slots(hashes: npt.NDArray[np.uint64], slots: npt.NDArray[np.uint64]) -> bool:
     last = np.uint64(len(slots) - 1)
     low = np.uint64(0xFFFFFFFF)
     for position in range(len(hashes)):
         slot = hashes[position] & last
         while slots[slot] != 0:
+            if hashes[np.int64(slots[slot] & low) - 1] == hashes[position]:
+                return False
             slot = (slot + np.uint64(1)) & last
         slots[slot] = (hashes[position] & ~low) | np.uint64(position + 1)
+    return True
 
 
 @numba.njit(cache=True, nogil=True)
-def _find_numbers(
+def _find(
     asked: npt.NDArray[np.uint64],
     first: npt.NDArray[np.uint64],
     slots: npt.NDArray[np.uint64],
-    numbers: npt.NDArray[Any],
-    known: npt.NDArray[Any],
+    known: npt.NDArray[np.uint64],
 ) -> npt.NDArray[np.int64]:
+    """The position of the key that has each hash, or -1."""
     last = np.uint64(len(slots) - 1)
     low = np.uint64(0xFFFFFFFF)
-    found = np.empty(len(asked), np.int64)
+    found = np.full(len(asked), ABSENT)
     for row in range(len(asked)):
         slot = asked[row] & last
-        position: Any = ABSENT
         entry = first[row]
         while entry != 0:
             position = np.int64(entry & low) - 1
-            if known[position] == numbers[row]:
+            if (entry ^ asked[row]) <= low and known[position] == asked[row]:
+                found[row] = position
                 break
-            position = ABSENT
             slot = (slot + np.uint64(1)) & last
             entry = slots[slot]
-        found[row] = position
     return found
-
-
-@numba.njit(cache=True, nogil=True)
-def _find_text(
-    asked: npt.NDArray[np.uint64],
-    first: npt.NDArray[np.uint64],
-    slots: npt.NDArray[np.uint64],
-    text: npt.NDArray[np.uint8],
-    offsets: npt.NDArray[Any],
-    known_text: npt.NDArray[np.uint8],
-    known_offsets: npt.NDArray[Any],
-) -> npt.NDArray[np.int64]:
-    last = np.uint64(len(slots) - 1)
-    low = np.uint64(0xFFFFFFFF)
-    found = np.empty(len(asked), np.int64)
-    for row in range(len(asked)):
-        slot = asked[row] & last
-        position: Any = ABSENT
-        entry = first[row]
-        while entry != 0:
-            if (entry ^ asked[row]) <= low:
-                position = np.int64(entry & low) - 1
-                if _is_same(text, offsets, row, known_text, known_offsets, position):
-                    break
-                position = ABSENT
-            slot = (slot + np.uint64(1)) & last
-            entry = slots[slot]
-        found[row] = position
-    return found
-
-
-@numba.njit(cache=True, nogil=True)
-def _is_same(
-    text: npt.NDArray[np.uint8],
-    offsets: npt.NDArray[Any],
-    row: int,
-    other_text: npt.NDArray[np.uint8],
-    other_offsets: npt.NDArray[Any],
-    other_row: int,
-) -> bool:
-    begin, other = offsets[row], other_offsets[other_row]
-    length = offsets[row + 1] - begin
-    if other_offsets[other_row + 1] - other != length:
-        return False
-    for place in range(length):
-        if text[begin + place] != other_text[other + place]:
-            return False
-    return True

@@ -261,6 +261,8 @@ def test_equal_hashes_of_different_keys_are_told_apart(keys, monkeypatch):
     assert key_index.KeyIndex(pa.array(keys)).positions(asked).tolist() == [2, -1, 0, -1]
     found, sums = key_index.add_up(pa.array([*keys, *keys[1:]]), np.arange(5))
     assert found.to_pylist() == keys and sums.tolist() == [0, 1 + 3, 2 + 4]
+    alone = key_index.KeyIndex(pa.array(keys[:1]))
+    assert alone.positions(pa.array(["x", keys[0], None])).tolist() == [-1, 0, -1]
 
 
 @given(st.lists(st.text("a\0bä", max_size=20), max_size=30), st.integers(0, 3))
