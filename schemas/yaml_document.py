@@ -17,6 +17,7 @@ import yaml
 from ..foundation.exceptions import KeyPath, Problem
 
 DEEPEST_NESTING = 64
+_NOT_DEEPER = f"nesting of at most {DEEPEST_NESTING} levels"
 MOST_VALUES = 1_000_000  # after aliases and merges are expanded
 LARGEST_FILE = 64 * 2**20  # bytes
 LONGEST_NUMBER = 2_000  # characters
@@ -92,7 +93,11 @@ def read_yaml(path: Path) -> tuple[Node | None, list[Problem]]:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else None
         received = getattr(error, "problem", None) or " ".join(str(error).split())
-        problems.append(Problem(name, (), "YAML", f"something else: {received}", line))
+        if "maximum nesting depth" in received:  # libyaml's own limit, of newer releases
+            expected, received = _NOT_DEEPER, "deeper"
+        else:
+            expected, received = "YAML", f"something else: {received}"
+        problems.append(Problem(name, (), expected, received, line))
     return None, problems
 
 
@@ -111,7 +116,7 @@ def _look_through(text: str) -> None:
         elif isinstance(event, yaml.events.CollectionStartEvent):
             open_anchors.append(event.anchor)
             if len(open_anchors) > DEEPEST_NESTING:
-                raise _Refusal(line, f"nesting of at most {DEEPEST_NESTING} levels", "deeper")
+                raise _Refusal(line, _NOT_DEEPER, "deeper")
         elif isinstance(event, yaml.events.CollectionEndEvent):
             known.add(open_anchors.pop())
         elif isinstance(event, yaml.events.ScalarEvent):
@@ -139,7 +144,7 @@ class _Reader:
         if self.count > MOST_VALUES:
             raise _Refusal(line, f"at most {MOST_VALUES:,} values", f"{many} that make more")
         if len(path) > DEEPEST_NESTING:
-            raise _Refusal(line, f"nesting of at most {DEEPEST_NESTING} levels", "deeper")
+            raise _Refusal(line, _NOT_DEEPER, "deeper")
         if isinstance(given, yaml.ScalarNode):
             return self._scalar(given, line, path)
         is_mapping = isinstance(given, yaml.MappingNode)

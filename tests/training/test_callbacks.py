@@ -240,6 +240,7 @@ def test_callbacks_and_metrics_of_one_s_own_work_from_the_command_line(small_run
         def on_epoch_end(self, epoch, logs=None):
             heard.append((epoch, logs["val_auc"], logs["precision"]))
 
+    tf.keras.backend.reset_uids()  # else another test's metric of this name comes before it
     module = types.ModuleType("merlin_sim_callbacks_of_a_test")
     module.Noting = Noting
     sys.modules[module.__name__] = module
