@@ -67,6 +67,8 @@ class Block:
 
 _resident: weakref.WeakValueDictionary[Any, Block] = weakref.WeakValueDictionary()
 """What loaders of this process keep on the device: the loaders of train and test may share it."""
+_in_graph: weakref.WeakValueDictionary[Any, Any] = weakref.WeakValueDictionary()
+"""What makes batches for loops of one's own, traced once for all loaders of such batches."""
 
 
 class Loader(merlin.dataloader.tensorflow.Loader):
@@ -211,15 +213,10 @@ class Loader(merlin.dataloader.tensorflow.Loader):
 
     @cached_property
     def _make_eagerly(self) -> Callable[[Step], tuple[Batch, tf.Tensor]]:
-        make = self.make_samples  # not this loader: whoever drops it ends its threads at once
-
-        def made_and_counted(step: Step) -> tuple[Batch, tf.Tensor]:
-            batch = make(step.data, step.entries, step.seeds)
-            return batch, tf.math.count_nonzero(step.entries >= 0)
-
-        made: Callable[[Step], tuple[Batch, tf.Tensor]] = tf.function(
-            made_and_counted, autograph=False, reduce_retracing=True
-        )
+        key = (self.make_samples, self.batch_size)
+        made = _in_graph.get(key)
+        if made is None:
+            made = _in_graph[key] = _traced(self.make_samples)
         return made
 
     def places(self, step: int, given: Step) -> tuple[Array, Array | None]:
@@ -497,6 +494,21 @@ class Inputs(Iterator[Step]):
         """End here; the loader's place stays where it was."""
         self._is_over = True
         self._made.stop()
+
+
+def _traced(
+    make: Callable[[Any, tf.Tensor, Any], Batch],
+) -> Callable[[Step], tuple[Batch, tf.Tensor]]:
+    """Trace what makes a batch and counts its rows; whoever drops a loader ends its threads."""
+
+    def made_and_counted(step: Step) -> tuple[Batch, tf.Tensor]:
+        batch = make(step.data, step.entries, step.seeds)
+        return batch, tf.math.count_nonzero(step.entries >= 0)
+
+    made: Callable[[Step], tuple[Batch, tf.Tensor]] = tf.function(
+        made_and_counted, autograph=False, reduce_retracing=True
+    )
+    return made
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 
 import numpy as np
@@ -34,8 +35,12 @@ LABEL, TARGET, USER = LONGEST + 2, -2, -1
 SEEN = ("label", "user", "country", "thing_trgt", "kind_trgt", "thing_pos", "kind_pos")
 
 
+opened = functools.lru_cache(DatasetDirectory.open)
+"""Loaders of one opened directory share what makes their batches, which is traced once."""
+
+
 def feed_of(directory, batch_size, ranks=None, mapping="train", **options):
-    dataset = DatasetDirectory.open(directory)
+    dataset = opened(directory)
     names = dataset.schema.column_names
     return open_loader(dataset, mapping, names, batch_size, ranks or Ranks(), seed=3, **options)
 
@@ -259,7 +264,8 @@ def test_the_stretches_of_all_ranks_are_those_of_one(
 ):
     options = {"candidates": candidates, "shuffle": shuffle, "window_rows": window_rows}
     size = ranks * rows * candidates
-    by_rank = [batches_of(feed_of(users, size, Ranks(r, ranks), **options)) for r in range(ranks)]
+    feeds = [feed_of(users, size, Ranks(r, ranks), **options) for r in range(ranks)]
+    by_rank = [*map(batches_of, feeds)]
     alone = batches_of(feed_of(users, size, **options))
     for mine, *parts in zip(alone, *by_rank, strict=True):
         for name, values in mine.items():

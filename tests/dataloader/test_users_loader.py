@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import tracemalloc
 from contextlib import nullcontext
@@ -32,9 +33,12 @@ from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.workflows.transcoding.users import UsersTranscoder
 
+opened = functools.lru_cache(DatasetDirectory.open)
+"""Loaders of one opened directory share what makes their batches, which is traced once."""
+
 
 def feed_of(directory, batch_size, ranks=None, mapping="train", columns=None, **options):
-    dataset = DatasetDirectory.open(directory)
+    dataset = opened(directory)
     names = columns or dataset.schema.column_names
     return open_loader(dataset, mapping, names, batch_size, ranks or Ranks(), seed=3, **options)
 
@@ -123,13 +127,13 @@ def test_only_what_is_asked_for_is_made(users, columns):
 def feed_and_compare(directory, batch_size, ranks, start, **options):
     """Join the batches of all ranks, step by step; compare with one rank and with the truth."""
 
-    def run(size, rank):
-        feed = feed_of(directory, batch_size, Ranks(rank, size), **options)
+    def run(feed):
         feed.start_at(1, min(start, len(feed) - 1))
         return batches_of(feed)
 
-    by_rank = [run(ranks, rank) for rank in range(ranks)]
-    alone = run(1, 0) if ranks > 1 else by_rank[0]
+    feeds = [feed_of(directory, batch_size, Ranks(r, ranks), **options) for r in range(ranks)]
+    by_rank = [*map(run, feeds)]
+    alone = run(feed_of(directory, batch_size, **options)) if ranks > 1 else by_rank[0]
     for mine, *parts in zip(alone, *by_rank, strict=True):
         np.testing.assert_array_equal(np.concatenate(parts), mine)
     truth = as_rows(samples_of(directory, "train"))
