@@ -117,16 +117,14 @@ class AllUsers:
     def make(self, entries: Numbers, width: int, seed: int) -> Batch:
         """Make samples whose histories are cut to their newest ``width`` interactions."""
         users, by_width = self._makers
-        if width not in by_width:
+        make = by_width.get(width)
+        if make is None:  # the first run as they are: few samples are not worth a trace
             columns = replace(self.samples.columns, width=width, negatives_read=width)
             given = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), users)
             shapes = tf.TensorSpec([None], tf.int64), tf.TensorSpec([2], tf.uint64)
-            by_width[width] = tf.function(
-                BehaviourSamples(columns), input_signature=[given, *shapes], autograph=False
-            )
-        seeds = tf.constant([seed, place_seed(seed)], tf.uint64)
-        made: Batch = by_width[width](users, tf.constant(entries), seeds)
-        return made
+            make = BehaviourSamples(columns)
+            by_width[width] = tf.function(make, input_signature=[given, *shapes], autograph=False)
+        return make(users, tf.constant(entries), tf.constant([seed, place_seed(seed)], tf.uint64))
 
     @cached_property
     def _makers(self) -> tuple[Users, dict[int, Callable[..., Batch]]]:

@@ -12,6 +12,7 @@ from small_users import write_users_dataset
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.workflows.preprocess import write_samples
 from merlin_sim.workflows.transcoding.users import UsersTranscoder
 
 USERS, ITEMS = "users/part.0.parquet", "categories/thing.parquet"
@@ -78,6 +79,18 @@ def test_histories_of_other_types_are_the_same_ones(users, tmp_path):
         pq.write_table(table.set_column(place, "thing", stored), whole / USERS)
         transcode(whole, tmp_path / f"{number}")
         assert rows_of(tmp_path / f"{number}") == wanted
+
+
+@pytest.mark.parametrize("unit", ["minutes", "hours"])
+def test_samples_are_the_same_however_many_are_made_at_a_time(unit, tmp_path, monkeypatch):
+    """The first of a width run op by op and all others in a graph: to the bit the same."""
+    users = write_users_dataset(tmp_path / "users", [[[30, 17], [25, 9]]], time_intervals=unit)
+    made = []
+    for samples in (write_samples.SAMPLES, 5):
+        monkeypatch.setattr(write_samples, "SAMPLES", samples)
+        transcode(users, tmp_path / f"{samples}")
+        made.append(rows_of(tmp_path / f"{samples}"))
+    assert made[0] == made[1]
 
 
 @pytest.mark.parametrize("label", [(), ("--label_column", "clicked")])
