@@ -176,6 +176,7 @@ def files_of(directory):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ids_and_numbers", "joint", "own", "target"])
 def test_a_loaded_workflow_can_be_fitted_anew(name, tmp_path):
     nvt.Workflow(graphs(tmp_path / "a")[name]).fit(dataset())
@@ -188,6 +189,7 @@ def test_a_loaded_workflow_can_be_fitted_anew(name, tmp_path):
     assert files_of(tmp_path / "saved") == before
 
 
+@pytest.mark.slow
 def test_a_fresh_process_transforms_the_same(tmp_path):
     workflow = nvt.Workflow(graphs(tmp_path / "work")["ids_and_numbers"]).fit(dataset())
     save_workflow(workflow, tmp_path / "saved")
@@ -295,6 +297,7 @@ def test_operators_may_be_named_when_a_workflow_is_loaded(tmp_path):
     assert loaded.output_node.op.names == ["a", "b"]
 
 
+@pytest.mark.slow
 def test_the_command_line_imports_a_module_of_operators(tmp_path, monkeypatch):
     (tmp_path / "shop_operators.py").write_text(
         "import nvtabular as nvt\n"

@@ -15,6 +15,8 @@ import pytest
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.workflows import text_lines
 
+pytestmark = pytest.mark.slow
+
 GOOD = b'{"reviewerID": "u", "asin": "a", "unixReviewTime": 5}'
 OTHER = GOOD.replace(b'"asin": "a"', b'"asin": "b"')
 WHOLE = "'unixReviewTime': expected a whole number"
@@ -58,7 +60,6 @@ def write(tmp_path, reviews: bytes, metadata: bytes = b"{'asin': 'a', 'categorie
     return raw
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("line", "reason"), BAD_LINES)
 def test_a_bad_line_stops_the_run_or_is_counted(line, reason, tmp_path, preprocess, run_cli):
     raw = write(tmp_path, b"\n".join([GOOD, b"", OTHER, line, GOOD, line, b""]))
@@ -174,7 +175,6 @@ def command(raw, output, *options):
     ]  # fmt: skip
 
 
-@pytest.mark.slow
 def test_a_full_disk_stops_the_run(raw, tmp_path):
     def small_files():
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -204,7 +204,6 @@ def was_killed(words, seen):
     return code != 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scheduler", "phases"),
     [("single", (".work/buckets", "categories", "train")), ("local", ("train",))],
@@ -223,7 +222,6 @@ def test_a_killed_run_leaves_nothing_half_written(scheduler, phases, raw, tmp_pa
     assert json.loads((result / "metadata.json").read_text())
 
 
-@pytest.mark.slow
 def test_the_next_run_says_that_one_was_killed(raw, tmp_path):
     (tmp_path / "dataset.partial").mkdir()
     done = in_process.answer(*command(raw, tmp_path / "dataset")[3:])

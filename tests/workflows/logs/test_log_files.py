@@ -51,6 +51,7 @@ def write(log: pd.DataFrame, path) -> None:
     (log.to_csv if ".csv" in path.name else log.to_parquet)(path, index=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["csv", "csv.gz", "parquet"])
 def test_a_directory_is_its_files_by_name(kind, run, tmp_path):
     log = some_log().assign(when=1)  # so that nothing but the order of the files orders rows
@@ -63,6 +64,7 @@ def test_a_directory_is_its_files_by_name(kind, run, tmp_path):
     assert run("log") != run(*(f"log/{name}" for name in reversed(names)), output="reversed")
 
 
+@pytest.mark.slow
 def test_directories_of_days_are_read_in_their_order(run, tmp_path):
     log = some_log()
     days = [f"log/day=2024-01-0{day}/a.parquet" for day in (1, 2, 3)]
@@ -71,6 +73,7 @@ def test_directories_of_days_are_read_in_their_order(run, tmp_path):
     assert run("log") == run(*days, output="by file")
 
 
+@pytest.mark.slow
 def test_a_directory_may_test_and_validate(run, tmp_path):
     log = some_log()
     for name, (begin, end) in {"log": (0, 196), "may": (196, 245), "june": (245, 300)}.items():
@@ -147,6 +150,7 @@ def test_another_separator_is_named(separator, name, run, tmp_path):
         run("log.csv")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("empty", ["object", "typed"])
 def test_parquet_files_without_rows_are_left_out_or_named(empty, run, tmp_path):
     log = some_log()
@@ -161,6 +165,7 @@ def test_parquet_files_without_rows_are_left_out_or_named(empty, run, tmp_path):
     assert run("log") == run("log/1.parquet", output="alone")
 
 
+@pytest.mark.slow
 def test_times_of_text_are_found_behind_a_file_without_rows(run, tmp_path):
     log = some_log()
     log["when"] = (pd.Timestamp("2024-01-01") + pd.to_timedelta(log["when"], "h")).astype(str)

@@ -119,6 +119,7 @@ def test_columns_stored_as_dictionaries_are_read(tmp_path, run):
         pd.testing.assert_frame_equal(plain, read)
 
 
+@pytest.mark.slow
 def test_no_features_are_needed(tmp_path, run):
     make_log().to_csv(tmp_path / "log.csv", index=False)
     run(
@@ -130,6 +131,7 @@ def test_no_features_are_needed(tmp_path, run):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_features_take_their_last_value_and_may_be_missing(tmp_path, run):
     log = pd.DataFrame(
         {
@@ -183,6 +185,7 @@ def test_a_bad_row_is_refused_with_its_line_or_left_out(line, reason, tmp_path, 
     assert "6 interactions read" in result.output
 
 
+@pytest.mark.slow
 def test_bad_rows_of_parquet(tmp_path, run):
     log = make_log()
     log["who"] = log["who"].astype("Int64")
@@ -359,6 +362,7 @@ def test_a_header_that_is_no_text(tmp_path, run):
         run(tmp_path / "log.csv", "--output_path", tmp_path / "dataset", *NAMES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_prices_are_no_keys_from_either_kind_of_file(kind, tmp_path, run):
     log = make_log().assign(**{"price band": lambda frame: frame["what"] / 8})

@@ -28,6 +28,7 @@ LINES = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(lines=st.lists(LINES, max_size=5))
 def test_both_readings_agree(lines):

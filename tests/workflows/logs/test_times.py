@@ -18,6 +18,8 @@ from merlin_sim.workflows.times import (
     time_from_text,
 )
 
+pytestmark = pytest.mark.slow
+
 NAMED = ("--user_column", "who", "--item_column", "what", "--timestamp_column", "when")
 START = 1_704_067_200  # 2024-01-01 in UTC
 DAYS = 30

@@ -123,6 +123,7 @@ def test_groups_of_columns(encode_type, options, tmp_path):
     compare(data, [["text", "second"], "whole"], tmp_path, {"encode_type": encode_type, **options})
 
 
+@pytest.mark.slow
 def test_keys_that_were_not_there_in_fit(tmp_path):
     data = dataset_of(random_frame(1, 60), random_frame(2, 60))
     compare(
@@ -184,6 +185,7 @@ def as_arrow(frame):
     return host_frame(pa.table({name: pa.array(frame[name], from_pandas=True) for name in frame}))
 
 
+@pytest.mark.slow
 def test_arrow_columns_give_what_objects_give(tmp_path):
     frames = [random_frame(seed) for seed in range(3)]
     objects = fitted(Categorify, dataset_of(*frames), [*COLUMNS], tmp_path / "a", dtype="int32")

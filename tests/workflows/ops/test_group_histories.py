@@ -201,6 +201,7 @@ def test_the_last_interaction_tests_by_default(split, tests, tmp_path):
     assert ("validation" in written.positions) == split.validation
 
 
+@pytest.mark.slow
 def test_users_in_several_partitions_are_refused(tmp_path):
     log = some_log()
     split = Dataset(log, npartitions=3, cpu=True)

@@ -45,6 +45,7 @@ def test_the_files_have_the_amazon_layout(tmp_path):
     assert any("'" in leaf for leaf in leaves)
 
 
+@pytest.mark.slow
 def test_some_users_are_too_short_and_some_interactions_stand_twice(tmp_path):
     synthesize(tmp_path, PlantedBehaviour(users=1000, items=500, categories=20, duplicates=0.05))
     reviews, _ = read(tmp_path)

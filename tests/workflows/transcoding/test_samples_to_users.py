@@ -97,6 +97,7 @@ def user(number, item, train, test, land=1):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_histories_are_chained_to_the_whole_one(tmp_path):
     train = pairs(2, (4, [5, 3]), (6, [5, 3, 4]), (7, [3, 4, 6]), land=2) + pairs(7, (9, [0, 8]))
     test = pairs(2, (8, [4, 6, 7]), land=2) + pairs(7, (1, [8, 9]))
@@ -116,6 +117,7 @@ def test_histories_are_chained_to_the_whole_one(tmp_path):
     assert "1 items are in no row: they get kind 1" in said  # item 2
 
 
+@pytest.mark.slow
 def test_positives_and_histories_come_back_from_the_users(tmp_path):
     train = pairs(2, (4, [5, 3]), (6, [5, 3, 4]), (7, [3, 4, 6])) + pairs(3, (1, [7, 8, 9]))
     source = write(tmp_path / "samples", train, pairs(2, (8, [4, 6, 7])))
@@ -138,6 +140,7 @@ def test_a_repeated_history_is_told_by_the_shorter_one_before_it(tmp_path):
     assert rows_of(tmp_path / "users")[0] == user(2, [5] * 4, (0, 4), (0, 0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("twins, seed", [(1, RULES.seed), (2, 7)])
 def test_with_its_seed_users_and_samples_are_the_same_bytes(tmp_path, twins, seed):
     rules = replace(RULES, negatives_per_positive=twins, seed=seed)
@@ -159,6 +162,7 @@ def test_with_its_seed_users_and_samples_are_the_same_bytes(tmp_path, twins, see
         assert (back / file).read_bytes() == (samples / file).read_bytes()
 
 
+@pytest.mark.slow
 def test_another_seed_is_told(tmp_path):
     users = write_users_dataset(tmp_path / "users", [[[5, 9]]])
     UsersTranscoder(DatasetDirectory.open(users)).transcode(tmp_path / "samples")
@@ -310,6 +314,7 @@ def test_a_dataset_without_negative_histories_has_users_too(tmp_path):
     assert rows_of(tmp_path / "users")[0] == user(2, [5, 4, 6], (1, 3), (1, 1))
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.lists(st.integers(1, 4), min_size=2, max_size=9), min_size=1, max_size=4))
 def test_users_come_back_or_a_cut_history_repeats(histories):
@@ -347,6 +352,7 @@ def log(tmp_path):
     return tmp_path / "log.parquet"
 
 
+@pytest.mark.slow
 def test_what_preprocess_wrote_becomes_the_users_that_it_would_have_written(tmp_path, log, run_cli):
     options = (*PREPROCESS, "--max_sequence_length", 5, "--negatives_per_positive", 2)
     for layout in ("samples", "users"):
@@ -359,6 +365,7 @@ def test_what_preprocess_wrote_becomes_the_users_that_it_would_have_written(tmp_
         assert made.read_bytes() == path.read_bytes()
 
 
+@pytest.mark.slow
 def test_rows_of_a_log_with_labels_are_refused(tmp_path, log, run_cli):
     table = pq.read_table(log)
     labels = pa.array(np.random.default_rng(6).integers(0, 2, table.num_rows))

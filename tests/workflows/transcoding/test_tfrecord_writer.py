@@ -94,6 +94,7 @@ def read_as_published(directory: Path, mapping: str, prebatch: int) -> dict:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("prebatch", "train", "test"),
     [

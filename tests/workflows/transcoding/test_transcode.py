@@ -173,6 +173,7 @@ def test_a_number_that_is_not_finite_is_refused(form, value, tmp_path, run_cli):
     assert re.search(said, transcode(1.5, value))
 
 
+@pytest.mark.slow
 def test_a_damaged_footer_is_told_with_its_file(tmp_path):
     from merlin_sim.schemas.feature_spec import Chunk, Feature
     from merlin_sim.workflows.transcoding.chunk_files import read_chunk

@@ -68,6 +68,7 @@ def test_a_damaged_file_is_named_and_not_the_output(users, tmp_path, name):
         transcode(users, tmp_path / "samples")
 
 
+@pytest.mark.slow
 def test_histories_of_other_types_are_the_same_ones(users, tmp_path):
     whole = write_users_dataset(tmp_path / "equal", [[[4, 4, 4]]])
     wanted = transcode(whole, tmp_path / "wanted") and rows_of(tmp_path / "wanted")
@@ -93,6 +94,7 @@ def test_samples_are_the_same_however_many_are_made_at_a_time(unit, tmp_path, mo
     assert made[0] == made[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", [(), ("--label_column", "clicked")])
 def test_users_with_features_become_the_samples_of_preprocessing(label, tmp_path, run_cli):
     """With values that change, equal times, counts and shares of what came before."""
