@@ -334,35 +334,10 @@ def roles_of_labels(labels: Any) -> Any:
     return labels * (TAKEN - SHOWN) + SHOWN
 
 
-FOUND_IN_LOG = ("continued", "own_time_excluded", "steady", "item_values")
-"""Of the columns what is found in each log anew."""
-FOUND = ("features", *FOUND_IN_LOG)
-
-
-def columns_to_plain(columns: BehaviourColumns) -> dict[str, Any]:
-    """Return a log's columns as JSON holds them, but for the features beside ids."""
-    plain = {}
-    for entry in fields(columns):
-        if entry.name not in FOUND:
-            value = getattr(columns, entry.name)
-            plain[entry.name] = list(value) if isinstance(value, tuple) else value
-    return plain
-
-
-def columns_from_plain(plain: Any, features: FeatureSet, where: str) -> BehaviourColumns:
-    """Read what ``columns_to_plain`` gave."""
-    try:
-        return BehaviourColumns(
-            **checked_arguments(plain, BehaviourColumns, where, FOUND), features=features
-        )
-    except MerlinSimError as error:
-        raise MerlinSimError(f"{where}: {error}") from error
-
-
 def checked_arguments(
     plain: Mapping[str, Any], kind: Any, where: str, leave_out: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """The arguments of a dataclass of str, int, bool, tuples of str and None."""
+    """The arguments of a dataclass of str, int, bool, tuples of str and None, read from JSON."""
     entries = [entry for entry in fields(kind) if entry.name not in leave_out]
     names = [entry.name for entry in entries]
     if sorted(plain) != sorted(names):

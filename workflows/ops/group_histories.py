@@ -22,14 +22,11 @@ from ...schemas.item_table import ID
 from ...schemas.users_layout import SAMPLE, UsersLayout
 from ..behaviour_columns import (
     EARLIER,
-    FOUND_IN_LOG,
     PLACE,
     SECONDS,
     TAKEN,
     BehaviourColumns,
     checked_arguments,
-    columns_from_plain,
-    columns_to_plain,
 )
 from ..dataset_spec import samples_schema, users_layout_of
 from ..feature import (
@@ -795,9 +792,8 @@ class GroupHistories(StatOperator):
         columns, split = self.columns, self.split
         features = columns.features
         return {
-            "columns": columns_to_plain(columns),
+            "columns": {name: of for name, of in vars(columns).items() if name != "features"},
             "features": features.to_plain() if features or features.timestamp_unit else None,
-            "found": {name: getattr(columns, name) for name in FOUND_IN_LOG},
             "rules": self.rules.to_dict(),
             "times": None if split is None else [split.test_from, split.validation_from],
             "reads_raw": self.reads_raw,
@@ -807,10 +803,11 @@ class GroupHistories(StatOperator):
     def from_config(cls, config: Mapping[str, Any]) -> GroupHistories:
         """Make the operator that ``get_config`` describes."""
         where = cls.__name__
-        stated, found = config["features"], dict(config["found"])
+        stated = config["features"]
         features = FeatureSet() if stated is None else features_from_plain(stated, where)
-        columns = columns_from_plain(config["columns"], features, f"{where}.columns")
-        columns = replace(columns, **{**found, "steady": tuple(found["steady"])})
+        leave_out = ("features",)
+        named = checked_arguments(config["columns"], BehaviourColumns, where, leave_out)
+        columns = BehaviourColumns(**named, features=features)
         rules = SampleRules(**checked_arguments(config["rules"], SampleRules, f"{where}.rules"))
         split = rules.split
         if split is not None and config["times"] is not None:
