@@ -23,6 +23,7 @@ one over the samples that are there."""
 TIMES, KNOWN = "times", "known"
 SEEN, LABEL, NOW = "seen", "label", "now"
 STORED, EARLIER = "stored", "earlier"
+OCCURRENCES = "occurrences_{}"
 
 
 class Users(NamedTuple):
@@ -49,7 +50,9 @@ class Users(NamedTuple):
     more: dict[str, tf.Tensor]
     """By name, what not all have. [interactions] ``times``: when each was, in seconds.
     ``known``: ``row * (last item + 1) + item`` of all, ascending, where no negative may be an item
-    of the history. [users] ``stored``: which row of the files each is, where these are not all;
+    of the history. ``occurrences_N``: of the target item's feature N,
+    ``id * (interactions + 1) + place`` of all, ascending, where they are counted.
+    [users] ``stored``: which row of the files each is, where these are not all;
     ``earlier``: how many samples a user had before the first position."""
 
 
@@ -121,6 +124,7 @@ class BehaviourSamples(tf.Module):
                 target = tf.where(is_own, target, self._draw(users, key, row))
             target = tf.where(counts, target, tf.zeros_like(target))
             made |= columns.of_targets(target, ranks, lambda n: self._of_user(users, n, row, place))
+            made |= self._lifetime_counts(users, start, seen, target)
         ranks = {name: rank[:, None] for name, rank in ranks.items()}
         index = seen[:, None] + tf.range(-width, 0, dtype=tf.int64)  # [rows, width]
         real = (index >= 0) & counts[:, None]
@@ -177,13 +181,16 @@ class BehaviourSamples(tf.Module):
         weights *= tf.cast(there, tf.float32)[:, :, None]  # [U, p, of_position]
         targets = tf.where(weights > 0, targets, tf.zeros_like(targets))
         shape = [-1, self.candidates]
-        each = tf.broadcast_to(places[:, :, None], tf.shape(targets))
-        each = tf.reshape(each, shape)  # [U, m]
+        each, seen_by = (
+            tf.reshape(tf.broadcast_to(of_window[:, :, None], tf.shape(targets)), shape)  # [U, m]
+            for of_window in (places, seen)
+        )
         rows, targets = tf.broadcast_to(row[:, None], tf.shape(each)), tf.reshape(targets, shape)
         weights = tf.reshape(weights, shape)
         ranks = {name: tf.gather(users.of_positions[name], each) for name in columns.moments}
         made = self._of_users(users, row, each, counts)
         made |= columns.of_targets(targets, ranks, lambda n: self._of_user(users, n, rows, each))
+        made |= self._lifetime_counts(users, start[:, None], seen_by, targets)
         # One position alone has its own time; of several ones no history is looked up in time.
         ranks = {name: rank[:, :1] for name, rank in ranks.items()}
         if columns.asks_for(POSITIVE_HISTORY):
@@ -252,6 +259,27 @@ class BehaviourSamples(tf.Module):
             return tf.equal(tf.gather(known, found), wanted)
 
         return items.draw_unknown(key, is_known)
+
+    def _lifetime_counts(
+        self, users: Users, start: tf.Tensor, seen: tf.Tensor, targets: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """How often what a sample sees of its user's whole history has the target's features.
+
+        Args:
+            users: The users.
+            start: Where the histories begin, of a shape that broadcasts to that of ``targets``.
+            seen: How many interactions each sample sees, of the shape of ``targets``.
+            targets: Items; 0 where there is none.
+        """
+        made, span = {}, tf.size(users.items, tf.int64) + 1
+        for name, place in self.columns.lifetime_counts.items():
+            first = self.columns.feature_known_last(place, targets) * span + start
+            keys, wanted = users.more[OCCURRENCES.format(place)], tf.stack([first, first + seen])
+            found = tf.searchsorted(keys, tf.reshape(wanted, [-1]), out_type=tf.int64)
+            begin, end = tf.unstack(tf.reshape(found, tf.shape(wanted)))
+            count = tf.where(targets > 0, end - begin, tf.zeros_like(end))
+            made[name] = tf.math.log1p(tf.cast(count, tf.float32))
+        return made
 
     def _intervals(
         self, users: Users, start: tf.Tensor, place: tf.Tensor, index: tf.Tensor, real: tf.Tensor

@@ -94,9 +94,13 @@ class ItemFeature:
         if changes is not None:
             self._changes = changes[0], tf.constant(changes[1], dtype)
 
+    def known_last(self, items: tf.Tensor) -> tf.Tensor:
+        """Look up items of any shape, whenever."""
+        return tf.gather(self._table, items)
+
     def __call__(self, items: tf.Tensor, ranks: Ranks) -> tf.Tensor:
         """Look up items of any shape; ranks have that shape, or broadcast to it."""
-        found = tf.gather(self._table, items)
+        found = self.known_last(items)
         if self._changes is None:
             return found
         in_time, values = self._changes
@@ -259,6 +263,8 @@ class SampleColumns:
     """Numbers, vectors and lists of target items that are asked for."""
     encodings: Mapping[str, CountedBefore]
     """Numbers that count what was there before, that are asked for."""
+    lifetime_counts: Mapping[str, int]
+    """Numbers that count what a user did before, that are asked for: the place of the feature."""
     crosses: Mapping[str, CrossOf]
     """Ids that are hashed of columns of users and targets, that are asked for."""
     moments: Mapping[str, Moments]
@@ -347,6 +353,11 @@ class SampleColumns:
             tuple(channels[TARGET_ITEM_FEATURES]),
             item_columns,
             counted,
+            {
+                name: channels[TARGET_ITEM_FEATURES].index(feature)
+                for name, feature in layout.lifetime_counts.items()
+                if name in asked
+            },
             {name: cross for name, cross in layout.crosses.items() if name in asked},
             moments,
             types,
@@ -360,8 +371,18 @@ class SampleColumns:
     @property
     def reads_targets(self) -> bool:
         """Whether anything of target items is asked for."""
-        more = self.item_columns or self.encodings or self.crosses
+        more = self.item_columns or self.encodings or self.lifetime_counts or self.crosses
         return bool(self.asks_for(TARGET_ITEM_FEATURES) or more)
+
+    def feature_known_last(self, place: int, items: tf.Tensor) -> tf.Tensor:
+        """The feature of items at this place among those of targets, as it was known last; int64.
+
+        Args:
+            place: 0 for the item itself.
+            items: Of any shape.
+        """
+        found = self.features[place - 1].known_last(items) if place else items
+        return tf.cast(found, tf.int64)
 
     def of_histories(self, channel: str, items: tf.Tensor, ranks: Ranks) -> dict[str, tf.Tensor]:
         """The columns of histories.

@@ -22,7 +22,7 @@ from ..schemas.channels import TARGET_ITEM_FEATURES, USER_NUMERICAL
 from ..schemas.dataset import DatasetDirectory
 from ..schemas.parquet import require_whole_footer
 from ..schemas.users_layout import JOINS, OF_USERS, POSITIVE, SAMPLE, UsersLayout
-from .behaviour_samples import EARLIER, KNOWN, LABEL, NOW, SEEN, STORED, TIMES, Users
+from .behaviour_samples import EARLIER, KNOWN, LABEL, NOW, OCCURRENCES, SEEN, STORED, TIMES, Users
 from .row_check import READ_ERRORS, DataError
 from .sample_columns import CHANGED, COUNTED, SampleColumns, id_type
 from .stored_rows import of_file, version
@@ -164,6 +164,8 @@ class UserRows:
         self.mapping = mapping
         self.layout: UsersLayout = layout
         self.moments = {} if columns is None else columns.moments
+        self._of_items = columns
+        self.lifetimes = {} if columns is None else columns.lifetime_counts
         reads_times = columns is not None and (columns.intervals or COUNTED in self.moments)
         self.times = layout.times if reads_times else None
         self.files = dataset.stored_files(mapping)
@@ -209,7 +211,7 @@ class UserRows:
     def key(self) -> tuple[Any, ...]:
         """What tells these users from others: the same of all mappings of the same files."""
         files = tuple((str(group.path), group.version) for group in self.groups)
-        moments = tuple(self.moments)
+        moments = (*self.moments, *self.lifetimes)
         return files, tuple(self._columns), moments, self.last_item, repr(self.layout)
 
     @property
@@ -428,6 +430,14 @@ class UserRows:
             known = np.sort(of_item * (self.last_item + 1) + block.items)
             filler = np.full(max(0, history - len(known)), np.iinfo(np.int64).max)
             more[KNOWN] = tf.constant(np.concatenate([known, filler]))
+        for place in self.lifetimes.values():
+            assert self._of_items is not None
+            ids = self._of_items.feature_known_last(place, tf.constant(block.items)).numpy()
+            # Each occurrence by its id, and among equal ids by where it stands.
+            span = max(history, len(ids)) + 1
+            keys = np.sort(ids * span + np.arange(len(ids)))
+            filler = np.full(max(0, history - len(keys)), np.iinfo(np.int64).max)
+            more[OCCURRENCES.format(place)] = tf.constant(np.concatenate([keys, filler]))
         if numbers is not None:
             first_rows = np.cumsum([0, *(group.users for group in self.groups)])
             chosen = [np.arange(first_rows[n], first_rows[n + 1]) for n in numbers]

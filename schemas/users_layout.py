@@ -48,14 +48,15 @@ ROLES = "roles"
 """A key that is there where not every interaction is a positive sample and joins the history."""
 SAMPLES_BEFORE = "samples_before"
 """A key that is there where users had samples in an earlier dataset."""
-PER_INTERACTION, ITEM_COLUMNS, ITEM_CHANGES, CHANGED_AT, CROSSES, ENCODINGS = (
+PER_INTERACTION, ITEM_COLUMNS, ITEM_CHANGES, CHANGED_AT, CROSSES, ENCODINGS, LIFETIME_COUNTS = (
     "per_interaction", "item_columns", "item_changes", "changed_at", "crosses", "encodings",
+    "lifetime_counts",
 )  # fmt: skip
 """Keys that are there where features need them."""
 COLUMN_KEYS = (SAME_TIME, ROLES, SAMPLES_BEFORE, CHANGED_AT)
 MAY_BE_MISSING = {
     PER_POSITIVE, NOT_IN_HISTORY, TIMES, *COLUMN_KEYS, PER_INTERACTION, ITEM_COLUMNS, ITEM_CHANGES,
-    CROSSES, ENCODINGS,
+    CROSSES, ENCODINGS, LIFETIME_COUNTS,
 }  # fmt: skip
 COLUMN, UNIT = "column", "unit"
 COUNT_ENCODING, TARGET_ENCODING = "count", "target"
@@ -159,6 +160,10 @@ class UsersLayout:
 
     encodings: Mapping[str, EncodingOf] = field(default_factory=dict)
     """Number of target items -> what it counts."""
+
+    lifetime_counts: Mapping[str, str] = field(default_factory=dict)
+    """Number of target items -> the target item's feature whose occurrences in all that a sample's
+    user did before are counted: log(1 + count)."""
 
     @property
     def samples_per_position(self) -> int:
@@ -373,17 +378,22 @@ def _wrong_features_of_items(
     spec: FeatureSpec, stated: Mapping[str, Any], directory: Path | None
 ) -> Iterator[tuple[KeyPath, str, Any]]:
     """Each number and list of target items comes from one place."""
-    for key in (ITEM_COLUMNS, ITEM_CHANGES, CROSSES, ENCODINGS):
+    for key in (ITEM_COLUMNS, ITEM_CHANGES, CROSSES, ENCODINGS, LIFETIME_COUNTS):
         if not isinstance(stated.get(key, {}), Mapping):
             yield (key,), "a mapping", stated[key]
     columns, crosses = _mapping(stated, ITEM_COLUMNS), _mapping(stated, CROSSES)
     encodings, changes = _mapping(stated, ENCODINGS), _mapping(stated, ITEM_CHANGES)
+    lifetimes = _mapping(stated, LIFETIME_COUNTS)
     channels = spec.channel_spec
     numbers, lists = (channels.get(c, ()) for c in (TARGET_ITEM_NUMERICAL, TARGET_ITEM_LISTS))
-    named = sorted(map(str, (*columns, *crosses, *encodings)))
+    named = sorted(map(str, (*columns, *crosses, *encodings, *lifetimes)))
     if named != sorted({*numbers, *lists}):
         expected = f"each of {', '.join((*numbers, *lists)) or 'no features'} in one of "
-        yield (ITEM_COLUMNS,), f"{expected}{ITEM_COLUMNS}, {CROSSES}, {ENCODINGS}", named
+        yield (
+            (ITEM_COLUMNS,),
+            f"{expected}{ITEM_COLUMNS}, {CROSSES}, {ENCODINGS}, {LIFETIME_COUNTS}",
+            named,
+        )
     for name, column in columns.items():
         if not _is_name(column):
             yield (ITEM_COLUMNS, name), "the name of a column of the item table", column
@@ -404,6 +414,9 @@ def _wrong_features_of_items(
             yield (ENCODINGS, name), f"{', '.join(sorted(keys))} of a target item's feature", one
             continue
         yield from _wrong_file((ENCODINGS, name, "events"), one["events"], directory)
+    for name, feature in lifetimes.items():
+        if name not in numbers or feature not in targets:
+            yield (LIFETIME_COUNTS, name), "a number, of a target item's feature", feature
     known = {*stated["item_features"], *columns.values()} if changes else set()
     for name, file in changes.items():
         if name not in known:

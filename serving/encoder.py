@@ -205,6 +205,8 @@ class EventEncoder:
                 found[place] = error
         # Items that the model does not know will be left out: there are as many again.
         newest = min(2 * self.columns.longest, self.limits.max_history)
+        if self.numbers.reads_whole_history:
+            newest = self.limits.max_history
         for place, history in zip(
             users, self.histories.read_all([*users.values()], newest) if users else (), strict=True
         ):
@@ -263,7 +265,8 @@ class EventEncoder:
             for column, lookup in zip(columns.users, self.users, strict=True)
         }
         history = self._items(event.history, HISTORY)
-        seen = np.flatnonzero(history[0] != UNSEEN)[-columns.longest :]
+        known = np.flatnonzero(history[0] != UNSEEN)
+        seen = known[-columns.longest :]
         histories = {
             column.name: ids[seen].astype(column.dtype)
             for column, ids in zip(columns.histories, history, strict=True)
@@ -277,7 +280,9 @@ class EventEncoder:
         return EncodedEvent(
             {c.name: users[c.name].astype(c.dtype) for c in columns.users}
             | self.numbers.of_user(event.beside_user),
-            ids | self.numbers.of_items(users, targets, given, CANDIDATES),
+            ids
+            | self.numbers.of_items(users, targets, given, CANDIDATES)
+            | self.numbers.of_history(targets, [column[known] for column in history]),
             histories,
             tuple(column.name for column in columns.users),
         )

@@ -17,6 +17,7 @@ import pyarrow as pa
 from ..workflows.feature import (
     INTERACTION,
     ITEM,
+    LIFETIME,
     TARGET_SUFFIX,
     UNITS,
     USER,
@@ -95,6 +96,13 @@ class PlainNumbers:
         }
         refuse_all(problems)
         return {name: np.array(rows, self._user[name].dtype) for name, rows in read.items()}
+
+    reads_whole_history: bool = False
+    """Whether anything is made of what a history has beyond the model's length."""
+
+    def of_history(self, ids: Sequence[Array], history: Sequence[Array]) -> dict[str, Array]:
+        """Count nothing: what a model reads of a candidate is given with it."""
+        return {}
 
     def of_items(
         self, users: Mapping[str, Array], ids: Sequence[Array], given: Sequence[Raw], where: str
@@ -270,6 +278,30 @@ class WorkflowNumbers:
             for name, rows in found.items()
         }
         return {name: rows.astype(self._dtypes[name]) for name, rows in named.items()}
+
+    @property
+    def reads_whole_history(self) -> bool:
+        """Whether anything is made of what a history has beyond the model's length."""
+        return bool(self._features.lifetime_counts)
+
+    def of_history(self, ids: Sequence[Array], history: Sequence[Array]) -> dict[str, Array]:
+        """Count how often a user's whole history has candidates' features: column -> [candidates].
+
+        Args:
+            ids: Those of the candidates, feature by feature.
+            history: Those of all interactions with items that are known, likewise.
+        """
+        found = {}
+        for column in self._features.lifetime_counts:
+            place, name = self._domains.index(column), column + LIFETIME + TARGET_SUFFIX
+            known, counts = np.unique(history[place], return_counts=True)
+            counted = np.zeros(
+                max(1, int(ids[place].max(initial=0)), int(known.max(initial=0))) + 1
+            )
+            counted[known] = np.log1p(counts)
+            values = np.where(ids[0] > 0, counted[ids[place]], 0.0)
+            found[name] = values.astype(self._dtypes[name])
+        return found
 
     def _cross(self, cross: Cross, users: Mapping[str, Array], ids: Sequence[Array]) -> Array:
         of_item = dict(zip(self._domains, ids, strict=True))

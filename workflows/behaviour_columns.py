@@ -136,6 +136,12 @@ class BehaviourColumns:
                     f"encodings.{encoding.column}: {TARGET!r} needs a column of labels "
                     "(`--label_column`): without one every row was taken."
                 )
+        unknown = [name for name in self.features.lifetime_counts if name not in self.items]
+        if unknown:
+            raise MerlinSimError(
+                f"lifetime_counts: expected the item or features of it: {', '.join(self.items)}. "
+                f"Received: {', '.join(unknown)}."
+            )
         for cross in self.features.crosses:
             unknown = [name for name in cross.columns if name not in (*self.users, *self.items)]
             if unknown:

@@ -26,7 +26,7 @@ from ..schemas.merlin_schema import to_feature_spec
 from ..schemas.users_layout import USERS, CrossOf, EncodingOf, UsersLayout
 from .behaviour_columns import LABEL as LABEL_COLUMN
 from .behaviour_columns import BehaviourColumns
-from .feature import INTERACTION, ITEM, TARGET_SUFFIX
+from .feature import INTERACTION, ITEM, LIFETIME, TARGET_SUFFIX
 from .fitted_numbers import FittedNumbers
 from .rules import LATEST, SampleRules
 from .vocabularies import CATEGORIES
@@ -165,6 +165,9 @@ def users_layout_of(
             for cross in features.crosses
         },
         encodings=encodings,
+        lifetime_counts={
+            name + LIFETIME + TARGET_SUFFIX: target_of[name] for name in features.lifetime_counts
+        },
     )
 
 

@@ -186,6 +186,8 @@ Kind = TypeVar("Kind", Number, Vector, KeyList)
 
 
 TARGET_SUFFIX = "_trgt"
+LIFETIME = "_lifetime_count"
+"""After a column's name: how often its value stands in the user's whole history."""
 SINCE_SUFFIX = "_since_pos"
 
 
@@ -208,10 +210,13 @@ class FeatureSet:
     encodings: tuple[Encoding, ...] = ()
     smoothing: float = 20.0
     """How many rows at the mean share are added to each key's own, for ``target``."""
+    lifetime_counts: tuple[str, ...] = ()
+    """The item, or features of it, whose occurrences in the user's whole history are counted."""
 
     def __bool__(self) -> bool:
         """Tell whether there is any."""
-        return bool(self.features or self.crosses or self.encodings or self.time_intervals)
+        made = (self.features, self.crosses, self.encodings, self.lifetime_counts)
+        return any(made) or self.time_intervals is not None
 
     def __iter__(self) -> Iterator[AnyFeature]:
         """Go through the features."""
@@ -282,7 +287,8 @@ class FeatureSet:
     def target_numbers(self) -> tuple[str, ...]:
         """The dataset's columns of numbers and vectors of the target item."""
         vectors = (feature.name for feature in self.vectors)
-        names = (*self.numbers(ITEM), *self.encoded, *vectors)
+        counts = (name + LIFETIME for name in self.lifetime_counts)
+        names = (*self.numbers(ITEM), *self.encoded, *counts, *vectors)
         return tuple(name + TARGET_SUFFIX for name in names)
 
     @property
@@ -307,6 +313,8 @@ class FeatureSet:
         if self.encodings:
             plain["encodings"] = {e.column: list(e.kinds) for e in self.encodings}
             plain["smoothing"] = self.smoothing
+        if self.lifetime_counts:
+            plain["lifetime_counts"] = list(self.lifetime_counts)
         return plain
 
 

@@ -40,6 +40,7 @@ LONGEST_LAG = 1000
 MOST_HASHES = 2**31 - 2
 SECTIONS = (
     "features", "time_intervals", "timestamp_unit", "crosses", "encodings", "smoothing",
+    "lifetime_counts",
 )  # fmt: skip
 KEYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "number": (LEVELS, ("operators", "buckets", "lags")),
@@ -104,6 +105,11 @@ class _Reader:
             for column, given in self._section(plain, "encodings")
             if (kinds := self._several(("encodings", column), given, ENCODINGS))
         ]
+        lifetimes = plain.get("lifetime_counts", [])
+        if not (lifetimes == [] or _are_different_words(lifetimes)):
+            expected = "a list of columns: the item, or features of it"
+            self._wrong(("lifetime_counts",), expected, lifetimes)
+            lifetimes = []
         smoothing = plain.get("smoothing", 20.0)
         if not _is_number(smoothing) or smoothing < 0:
             self._wrong(("smoothing",), "a number of at least 0", smoothing)
@@ -115,6 +121,7 @@ class _Reader:
             tuple(filter(None, crosses)),
             tuple(encodings),
             float(smoothing),
+            tuple(lifetimes),
         )
         if not features and unit is None and not self.problems:
             self._wrong(("features",), "at least one feature, or `time_intervals`", None)

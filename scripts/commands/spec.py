@@ -29,7 +29,7 @@ def command() -> None:
     "--model",
     metavar="FAMILY",
     help="Check that the channels are what this model needs: "
-    f"{', '.join(families())}, or package.module:FAMILY for one of your own.",
+    f"{', '.join(families())}, or your own package.module:FAMILY.",
 )
 @click.option("--skip_files", is_flag=True, help="Do not ask whether the data files exist.")
 def validate(path: Path, model: str | None, skip_files: bool) -> None:

@@ -106,7 +106,7 @@ MODEL = [
         "model_type",
         str,
         f"{DEFAULT}; in inference, the checkpoint's",
-        f"{', '.join(families())}, or package.module:FAMILY for one of your own.",
+        f"{', '.join(families())}, or your own package.module:FAMILY.",
     ),
     *MODEL_OPTIONS.values(),
     click.option(

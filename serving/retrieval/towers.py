@@ -54,11 +54,11 @@ class Towers:
         self._users, self._items = (
             signatures[name] for name in (USER_VECTOR_SIGNATURE, ITEM_VECTOR_SIGNATURE)
         )
-        self._refuse_crosses_with_users()
+        self._refuse_what_is_of_users()
         self.encoder = EventEncoder(servable)
         self.catalogue = Catalogue.of(servable)
 
-    def _refuse_crosses_with_users(self) -> None:
+    def _refuse_what_is_of_users(self) -> None:
         users = {column.name for column in self.servable.columns.users}
         workflow = read_workflow(self.servable)
         for cross in workflow[0].crosses if workflow else ():
@@ -67,6 +67,11 @@ class Towers:
                     f"{self.servable.path}: expected items whose vectors are of the item alone. "
                     f"The cross {cross.name!r} is with the user's {', '.join(cross.columns)}."
                 )
+        if workflow and workflow[0].lifetime_counts:
+            raise ServableError(
+                f"{self.servable.path}: expected items whose vectors are of the item alone. "
+                f"`lifetime_counts` of {', '.join(workflow[0].lifetime_counts)} are of the user."
+            )
 
     @property
     def dim(self) -> int:

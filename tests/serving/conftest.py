@@ -49,7 +49,7 @@ def dataset(raw_logs, tmp_path_factory) -> DatasetDirectory:
 def make_model(dataset):
     def make(kind="sim", **options):
         tf.keras.utils.set_random_seed(11)
-        if kind != "din":
+        if kind not in ("din", "stca"):
             options = {"long_seq_length": 14, **options}
         if kind == "sim":
             options = {"top_k": 4, **options}
