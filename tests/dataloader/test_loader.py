@@ -70,8 +70,8 @@ def test_every_row_once_on_any_number_of_ranks(
     histories = {row["row"]: row["history"] for table in tables for row in table.to_pylist()}
     dataset = open_dataset(paths)
     by_rank = []
-    for rank in range(size):
-        loader = RowLoader(
+    loaders = [
+        RowLoader(
             dataset,
             batch_size,
             shuffle=shuffle,
@@ -81,6 +81,9 @@ def test_every_row_once_on_any_number_of_ranks(
             window_rows=40,
             data_memory_mb=100 * is_resident,
         )
+        for rank in range(size)
+    ]
+    for loader in loaders:
         steps = len(loader)
         batches = [inputs for inputs, _ in loader]
         by_rank.append([inputs["row"].numpy().tolist() for inputs in batches])

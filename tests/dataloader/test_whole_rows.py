@@ -86,7 +86,7 @@ def read_by_arrow(paths):
     return columns
 
 
-def batches_of(paths, batch_size, ranks, rank, start, **options):
+def loader_of(paths, batch_size, ranks, rank, start, **options):
     dataset = Dataset(
         paths, engine="parquet", schema=schema_of_all(), cpu=True, row_groups_per_part=1
     )
@@ -94,6 +94,10 @@ def batches_of(paths, batch_size, ranks, rank, start, **options):
         dataset, batch_size // ranks, seed=3, global_size=ranks, global_rank=rank, **options
     )
     loader.start_at(1, max(min(start, len(loader) - 1), 0))
+    return loader
+
+
+def batches_of(loader):
     return [
         {"label": label.numpy(), **{name: inputs[name].numpy() for name in columns}}
         for columns in [[name for name in (*SCALARS, *LISTS) if name != "label"]]
@@ -103,10 +107,11 @@ def batches_of(paths, batch_size, ranks, rank, start, **options):
 
 def feed_and_compare(paths, stored, batch_size, ranks, start=0, **options):
     """Join the batches of all ranks, step by step, and compare them with the files."""
-    by_rank = [batches_of(paths, batch_size, ranks, i, start, **options) for i in range(ranks)]
+    loaders = [loader_of(paths, batch_size, ranks, i, start, **options) for i in range(ranks)]
+    by_rank = [*map(batches_of, loaders)]
     alone = by_rank[0]
     if ranks > 1:
-        alone = batches_of(paths, batch_size, 1, 0, start, **options)
+        alone = batches_of(loader_of(paths, batch_size, 1, 0, start, **options))
     seen = []
     for mine, *parts in zip(alone, *by_rank, strict=True):
         step = {name: np.concatenate([part[name] for part in parts]) for name in stored}

@@ -27,7 +27,7 @@ from merlin_sim.serving.workers.protocol import (
     write_workers,
 )
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 WORKER = "merlin_sim.serving.workers.ids_model.IdsModel"
 
 

@@ -96,7 +96,7 @@ def test_bad_metadata_is_told_with_its_line_or_counted(tmp_path, preprocess, run
     assert "line 4: expected the key 'categories'" in result.output
 
 
-@pytest.mark.parametrize("scheduler", ["single", pytest.param("local", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("scheduler", ["single", "local"])
 def test_the_line_is_right_far_into_a_file(scheduler, tmp_path, preprocess, monkeypatch, request):
     options = ["--scheduler", scheduler]
     if scheduler == "local":
