@@ -87,10 +87,8 @@ def test_time_intervals_go_with_the_history(build, history):
     )
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [pytest.param(k, marks=[] if k in ("din", "twin") else [pytest.mark.slow]) for k in OPTIONS],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", OPTIONS)
 def test_in_a_graph_that_knows_neither_users_nor_candidates(build, kind):
     model, schema = build(kind)
     one, plain = make_request(schema, 7, 5)

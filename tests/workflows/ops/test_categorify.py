@@ -105,7 +105,8 @@ CASES = [
 
 
 @pytest.mark.parametrize("options", CASES, ids=repr)
-@pytest.mark.parametrize("partitions", [pytest.param(1, marks=pytest.mark.slow), 5])
+@pytest.mark.slow
+@pytest.mark.parametrize("partitions", [1, 5])
 def test_codes_schema_and_files_are_nvtabular_s(options, partitions, tmp_path):
     data = dataset_of(*(random_frame(seed) for seed in range(partitions)))
     columns = (
