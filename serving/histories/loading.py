@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -67,35 +69,62 @@ def _those_that_join(table: pa.Table, columns: BehaviourColumns) -> pa.Table:
     return table
 
 
+@dataclass(frozen=True)
+class KeptHistories:
+    """What a dataset of a behaviour log keeps of its users' histories, for the next day too."""
+
+    files: EarlierHistories
+    columns: BehaviourColumns
+    by_item: bool
+    """Whether interactions of one time are in the order of their items."""
+
+    @classmethod
+    def open(cls, directory: Path) -> KeptHistories:
+        """Read what the dataset's workflow says of them.
+
+        Raises:
+            MerlinSimError: Where it keeps none.
+        """
+        workflow = FittedWorkflow.load(directory)
+        if workflow.kept is None:
+            raise MerlinSimError(
+                f"{directory}: keeps no histories of its users. `merlin-sim preprocess` writes them"
+                " of logs of behaviour."
+            )
+        return cls(workflow.kept, workflow.columns, workflow.rules.equal_times == ITEM_ORDER)
+
+    def read(self, path: Path, names: Sequence[str], filters: Any = None) -> pa.Table:
+        """Read what makes history of one of the files, in the order of a history.
+
+        Raises:
+            MerlinSimError: Where it is not the file that the dataset was written with.
+        """
+        columns = self.columns
+        every = dict.fromkeys((*names, columns.user, columns.item, columns.timestamp, ROLE))
+        table = self.files.read(path, [*every], filters)
+        table = table.filter(pc.equal(pc.bit_wise_and(table[ROLE], JOINS), JOINS))
+        # The row's own number keeps the log's order within one time.
+        table = table.append_column("row", pa.array(np.arange(table.num_rows)))
+        order = (columns.timestamp, *([columns.item] if self.by_item else []), "row")
+        return table.sort_by([(name, "ascending") for name in order])
+
+
 def read_dataset(directory: Path, narrator: Narrator) -> Iterator[list[Interaction]]:
-    """Read what a dataset keeps of its users' histories, for the next day and for a server.
+    """Read what a dataset keeps of its users' histories.
 
     Raises:
         MerlinSimError: Where it keeps none, or a file is not as workflow.json says.
     """
-    workflow = FittedWorkflow.load(directory)
-    kept, columns = workflow.kept, workflow.columns
-    if kept is None:
-        raise MerlinSimError(
-            f"{directory}: keeps no histories: its workflow.json was written by a version that "
-            "kept none. `merlin-sim preprocess` makes it anew."
-        )
-    return _read_kept(kept, columns, workflow.rules.equal_times == ITEM_ORDER, narrator)
+    kept = KeptHistories.open(directory)
 
+    def pieces() -> Iterator[list[Interaction]]:
+        with narrator.phase("reading histories", kept.files.size()) as report:
+            for path in kept.files.paths:
+                table = kept.read(path, ())
+                yield from _interactions(table, kept.columns, kept.files.times, str(path))
+                report(path.stat().st_size, table.num_rows)
 
-def _read_kept(
-    kept: EarlierHistories, columns: BehaviourColumns, by_item: bool, narrator: Narrator
-) -> Iterator[list[Interaction]]:
-    names = [columns.user, columns.item, columns.timestamp, ROLE]
-    with narrator.phase("reading histories", kept.size()) as report:
-        for path in kept.paths:
-            table = kept.read(path, names)
-            table = table.filter(pc.equal(pc.bit_wise_and(table[ROLE], JOINS), JOINS))
-            if by_item:
-                order = [(name, "ascending") for name in (columns.timestamp, columns.item)]
-                table = table.sort_by(order)
-            yield from _interactions(table, columns, kept.times, str(path))
-            report(path.stat().st_size, table.num_rows)
+    return pieces()
 
 
 def _interactions(

@@ -7,18 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...foundation.exceptions import MerlinSimError
 from ...schemas.parquet import type_in_words
-from ...schemas.users_layout import JOINS
-from ...workflows.behaviour_columns import ROLE
-from ...workflows.preprocess.fitted import FittedWorkflow
-from ...workflows.rules import ITEM_ORDER
 from ..encoder import EventEncoder
 from ..event import CANDIDATES, HISTORY, Event
+from ..histories.loading import KeptHistories
 from ..histories.store import Reading, StoreError, key_text
 from ..limits import Limits
 
@@ -52,20 +48,13 @@ class DatasetHistories:
 
     def __init__(self, directory: Path) -> None:
         """Read what the dataset says of them."""
-        workflow = FittedWorkflow.load(directory)
-        if workflow.kept is None:
-            raise MerlinSimError(
-                f"{directory}: keeps no histories of its users. `merlin-sim preprocess` writes them"
-                " of logs of behaviour."
-            )
-        self.kept = workflow.kept
-        self.columns = workflow.columns
-        self.by_item = workflow.rules.equal_times == ITEM_ORDER
+        self.kept = KeptHistories.open(directory)
+        self.columns = self.kept.columns
 
     def some(self, most: int) -> list[UserHistory]:
         """Return the histories of some users, the first that are stored."""
         users: list[Any] = []
-        with pq.ParquetFile(self.kept.paths[0]) as file:
+        with pq.ParquetFile(self.kept.files.paths[0]) as file:
             for batch in file.iter_batches(columns=[self.columns.user]):
                 users = list(dict.fromkeys([*users, *batch.column(0).to_pylist()]))
                 if len(users) >= most:
@@ -78,7 +67,7 @@ class DatasetHistories:
         Raises:
             MerlinSimError: Naming the first that is none.
         """
-        kind = pq.read_schema(self.kept.paths[0]).field(self.columns.user).type
+        kind = pq.read_schema(self.kept.files.paths[0]).field(self.columns.user).type
         found = []
         for text in texts:
             try:
@@ -96,22 +85,14 @@ class DatasetHistories:
             MerlinSimError: Where a file is not the one that the dataset was written with.
         """
         found: dict[Any, UserHistory] = {}
-        for path in self.kept.paths:
+        for path in self.kept.files.paths:
             found |= self._in_file(path, users)
         return found
 
     def _in_file(self, path: Path, users: Sequence[Any]) -> dict[Any, UserHistory]:
         columns = self.columns
         of_users = (columns.user, *columns.user_features)  # a context is that of the request
-        names = [*of_users, columns.item, columns.timestamp]
-        table = self.kept.read(path, [*names, ROLE], [(columns.user, "in", list(users))])
-        table = table.filter(np.asarray(table[ROLE]) & JOINS > 0)
-        keys = [(columns.timestamp, "ascending")]
-        if self.by_item:
-            keys.append((columns.item, "ascending"))
-        # The row's own number keeps the log's order within one time.
-        table = table.append_column("row", pa.array(np.arange(table.num_rows)))
-        table = table.sort_by([*keys, ("row", "ascending")])
+        table = self.kept.read(path, of_users, [(columns.user, "in", list(users))])
         found: dict[Any, UserHistory] = {}
         for row in table.select([*of_users, columns.item]).to_pylist():
             item = row.pop(columns.item)
