@@ -92,61 +92,9 @@ def device_flags() -> dict[str, str]:
     return {"allow-gpu-metrics": "false", "pinned-memory-pool-byte-size": "0"}
 
 
-def start_process(
-    command: list[str], environment: dict[str, str], inherited: Sequence[int] = ()
-) -> subprocess.Popen[bytes]:
-    """Start the server so that it does not outlive this process, however that ends.
-
-    What it writes to standard error is for :class:`Relay`. It and the processes that it starts
-    hold the file descriptors ``inherited`` as long as they live.
-    """
-    library = ctypes.CDLL(None, use_errno=True)
-    parent = os.getpid()
-
-    def end_with_parent() -> None:
-        library.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:  # it ended before that was said
-            os._exit(1)
-
-    return subprocess.Popen(
-        command,
-        env=environment,
-        stderr=subprocess.PIPE,
-        preexec_fn=end_with_parent,
-        pass_fds=inherited,
-        start_new_session=True,  # its own group: Ctrl-C reaches it through us alone, once
-        restore_signals=False,  # it may go on writing when nobody reads any more
-    )
-
-
-class Relay:
-    """Passes on what a server writes to standard error, but for what means nothing.
-
-    Args:
-        process: The server.
-        hidden: Lines with one of these are left out.
-    """
-
-    def __init__(self, process: subprocess.Popen[bytes], hidden: Sequence[bytes] = ()) -> None:
-        """Start to pass on."""
-        self._process = process
-        self._hidden = hidden
-        self._thread = threading.Thread(target=self._pass_on, name="relay", daemon=True)
-        self._thread.start()
-
-    def finish(self, seconds: float = 5.0) -> None:
-        """Wait until all is passed on that a server that has ended wrote."""
-        self._thread.join(seconds)
-
-    def _pass_on(self) -> None:
-        assert self._process.stderr is not None
-        with self._process.stderr as lines:
-            for line in lines:
-                if not any(text in line for text in self._hidden):
-                    os.write(2, line)
-
-
 KILL_AFTER = 10.0
+RELAY_SECONDS = 5.0
+"""How long is waited, once a process has ended, until all that it wrote is passed on."""
 REPOSITORY = "repository"
 HTTP, GRPC, METRICS = "http", "grpc", "metrics"
 """Names of the sockets on which Triton listens."""
@@ -199,11 +147,13 @@ def triton_command(
 
 
 class OwnProcess:
-    """A process that has been started in a group of its own, and what it writes.
+    """A process in a group of its own, which does not outlive this one, however that ends.
+
+    What it writes to standard error is passed on.
 
     Args:
         command: What to run.
-        lock: A file descriptor that it holds as long as it or a child of it lives.
+        lock: A file descriptor that it holds as long as it or a child of it lives; None for none.
         patience: Seconds that it has to end once it is told to.
         hidden: Lines with one of these are not passed on.
         variables: Of its environment, beside those that every server needs.
@@ -212,15 +162,33 @@ class OwnProcess:
     def __init__(
         self,
         command: Sequence[str],
-        lock: int,
+        lock: int | None,
         patience: float,
         hidden: Sequence[bytes] = (),
         variables: Mapping[str, str] | None = None,
     ) -> None:
         """Start it."""
-        environment = {**server_environment(find_triton()), **(variables or {})}
-        self._process = start_process([*command], environment, [lock])
-        self._relay = Relay(self._process, hidden)
+        library = ctypes.CDLL(None, use_errno=True)
+        parent = os.getpid()
+
+        def end_with_parent() -> None:
+            library.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+            if os.getppid() != parent:  # it ended before that was said
+                os._exit(1)
+
+        self._process = subprocess.Popen(
+            [*command],
+            env={**server_environment(find_triton()), **(variables or {})},
+            stderr=subprocess.PIPE,
+            preexec_fn=end_with_parent,
+            pass_fds=() if lock is None else (lock,),
+            start_new_session=True,  # its own group: Ctrl-C reaches it through us alone, once
+            restore_signals=False,  # it may go on writing when nobody reads any more
+        )
+        self._relay = threading.Thread(
+            target=self._pass_on, args=(hidden,), name="relay", daemon=True
+        )
+        self._relay.start()
         self._patience = patience
         self._is_cleared = False
 
@@ -244,14 +212,14 @@ class OwnProcess:
         code = self._process.poll()
         if code is not None:
             self._end_group()
-            self._relay.finish()
+            self._relay.join(RELAY_SECONDS)
         return code
 
     def kill(self) -> None:
         """End it at once, with all that it started."""
         self._end_group()
         self._process.wait()
-        self._relay.finish()
+        self._relay.join(RELAY_SECONDS)
 
     def _end_group(self) -> None:
         """End all of its group: a model's process may wait for ever for a server that crashed.
@@ -272,7 +240,7 @@ class OwnProcess:
             self._process.wait(self._patience)
         self._end_group()
         code = self._process.wait()
-        self._relay.finish()
+        self._relay.join(RELAY_SECONDS)
         return code
 
     def hide(self, secret: str) -> None:
@@ -285,3 +253,10 @@ class OwnProcess:
                 arguments = memory.read(end - begin)
                 memory.seek(begin)
                 memory.write(arguments.replace(secret.encode(), b"*" * len(secret)))
+
+    def _pass_on(self, hidden: Sequence[bytes]) -> None:
+        assert self._process.stderr is not None
+        with self._process.stderr as lines:
+            for line in lines:
+                if not any(text in line for text in hidden):
+                    os.write(2, line)

@@ -21,13 +21,7 @@ from merlin_sim.serving.signatures import one_user_batch
 from merlin_sim.serving.triton import repository as module
 from merlin_sim.serving.triton.replicas import MOST_STARTS
 from merlin_sim.serving.triton.repository import write_stock_repository
-from merlin_sim.serving.triton.triton_process import (
-    Relay,
-    copy_backends,
-    find_triton,
-    server_environment,
-    start_process,
-)
+from merlin_sim.serving.triton.triton_process import OwnProcess, copy_backends, find_triton
 
 model_config = pytest.importorskip("tritonclient.grpc.model_config_pb2")
 text_format = pytest.importorskip("google.protobuf.text_format")
@@ -142,30 +136,25 @@ def triton_with_workflow(repository, tmp_path_factory):
         words = [f"--{k}={v}" for k, v in flags.items()]
         command = [str(triton / "bin" / "tritonserver"), *words, "--allow-metrics=false"]
         url = f"http://127.0.0.1:{ports['http_port']}/v2/models/workflow/ready"
-        process = stack.enter_context(ended_at_last(command, triton))
+        process = stack.enter_context(ended_at_last(command))
         for _ in range(MOST_STARTS):
-            until(lambda process=process: process.poll() is not None or answers(url))
-            if (process.poll() or 0) >= 0:
+            until(lambda process=process: process.code() is not None or answers(url))
+            if (process.code() or 0) >= 0:
                 break
             # A signal ended it: its Python backend does that now and then on a loaded machine.
-            process = stack.enter_context(ended_at_last(command, triton))
-        assert process.poll() is None
+            process = stack.enter_context(ended_at_last(command))
+        assert process.code() is None
         yield SimpleNamespace(**ports)
 
 
 @contextmanager
-def ended_at_last(command, triton):
+def ended_at_last(command):
     """A server that has been started."""
-    process = start_process(command, server_environment(triton))
-    Relay(process)
+    process = OwnProcess(command, None, 100.0)
     try:
         yield process
     finally:
-        process.terminate()
-        try:
-            process.wait(100)
-        finally:
-            process.kill()
+        process.end()
 
 
 def answers(url):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 import pytest
+from held_server import until
 
-from merlin_sim.serving.triton.triton_process import NOISE, Relay, server_environment, start_process
+from merlin_sim.serving.triton.triton_process import NOISE, OwnProcess, server_environment
 
 WRITER = """
 import sys
@@ -18,10 +18,10 @@ print("E1120 something that matters", file=sys.stderr)
 
 @pytest.mark.parametrize("hidden", [(), NOISE])
 def test_standard_error_is_passed_on(hidden, capfd):
-    process = start_process([sys.executable, "-c", WRITER], dict(os.environ))
-    relay = Relay(process, hidden)
-    assert process.wait(60) == 0
-    relay.finish(60)
+    pytest.importorskip("pytriton")
+    process = OwnProcess([sys.executable, "-c", WRITER], None, 60.0, hidden)
+    until(lambda: process.ended() is not None)
+    assert process.end() == 0
     written = capfd.readouterr().err
     assert "E1120 something that matters\n" in written
     assert ("CudaDriverHelper" in written) == (not hidden)
