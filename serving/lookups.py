@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from ..foundation.files import read_json
 from ..schemas.fitted_record import histories_record
+from ..schemas.item_table import ID, KEY, ItemTable
 from ..workflows.feature import LEVELS, FeatureSet, Number
 from ..workflows.fitted_numbers import FittedNumbers, expected_of
 from ..workflows.preprocess.fitted import read_fitted_features
@@ -24,7 +25,6 @@ from ..workflows.raw_values import category_of, numbers_of
 from .limits import RequestError, check_storable
 from .servable import WORKFLOW, Servable
 
-ID, KEY = "id", "key"
 UNSEEN = 0
 """The id of a key that was not there when the workflow was fitted."""
 
@@ -89,16 +89,11 @@ class VocabularyLookup(Lookup):
     def read(cls, domain: str, path: Path, features: Sequence[str] = ()) -> VocabularyLookup:
         """Read a vocabulary, and those columns of ``features`` that it has."""
         names = pq.read_schema(path).names
-        found = [name for name in features if name in names]
-        table = pq.read_table(path, columns=[ID, KEY, *found])
-        ids = np.asarray(table[ID])
-        by_id = {}
-        for name in found:
-            by_id[name] = np.zeros(ids.max(initial=0) + 1, np.int64)
-            by_id[name][ids] = np.asarray(table[name])
+        by_id = {name: ItemTable(path).feature(name) for name in features if name in names}
+        table = pq.read_table(path, columns=[ID, KEY])
         kind = table.schema.field(KEY).type
         is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-        keys = dict(zip(table[KEY].to_pylist(), ids.tolist(), strict=True))
+        keys = dict(zip(table[KEY].to_pylist(), table[ID].to_pylist(), strict=True))
         return cls(domain, keys, is_text, by_id)
 
     def example(self, place: int) -> Any:

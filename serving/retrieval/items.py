@@ -16,7 +16,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from ...foundation.exceptions import MerlinSimError
-from ...schemas.item_table import COUNT, ID, KEY
+from ...schemas.item_table import COUNT
 from ...workflows.vocabularies import Vocabularies
 from ..event import NOT_GIVEN, Item
 from ..servable import Servable, ServableError
@@ -53,15 +53,10 @@ class Catalogue:
                 f"{servable.path}: expected a vocabulary of items, categories/{item.domain}.parquet"
                 "; there is none. Only `merlin-sim preprocess` writes datasets with one."
             )
-        names = pq.read_schema(path).names
-        table = pq.read_table(path, columns=[n for n in (ID, KEY, COUNT) if n in names])
-        ids = np.asarray(table[ID])
-        keys = np.full(ids.max(initial=0) + 1, None, object)
-        keys[ids] = table[KEY].to_numpy(zero_copy_only=False)
-        counts = None
-        if COUNT in names:
-            counts = np.zeros(len(keys), np.int64)
-            counts[ids] = np.asarray(table[COUNT])
+        vocabularies = Vocabularies(path.parent)
+        keys = np.concatenate([[None], vocabularies.keys(item.domain).to_numpy(object)])
+        has_counts = COUNT in pq.read_schema(path).names
+        counts = vocabularies.items(item.domain).counts() if has_counts else None
         return cls(item.domain, tuple(f.domain for f in features), keys, counts)
 
     def item(self, item_id: int) -> Item:
