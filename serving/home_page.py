@@ -65,7 +65,7 @@ class HomePage:
 
     Args:
         status: Tells how the server is.
-        told: Further sections; what they need is read when they are asked for.
+        sections: Further sections; what they need is read when they are asked for.
         form: What a visitor may try.
         kept: Seconds for which a page is answered again.
     """
@@ -73,12 +73,12 @@ class HomePage:
     def __init__(
         self,
         status: Callable[[], Status],
-        told: Callable[[], Sequence[Section]],
+        sections: Callable[[], Sequence[Section]],
         form: Form,
         kept: float = 1.0,
     ) -> None:
         """Make nothing yet."""
-        self._status, self._told, self._form, self._kept = status, told, form, kept
+        self._status, self._sections, self._form, self._kept = status, sections, form, kept
         self._page, self._made = b"", -float("inf")
         self._lock = asyncio.Lock()
 
@@ -95,10 +95,10 @@ class HomePage:
         status = self._status()
         parts = [
             _section(heading, "".join(part.to_html() for part in found))
-            for heading, found in self._told()
+            for heading, found in self._sections()
         ]
-        told = f"<div class='told'>{''.join(parts)}</div>" if parts else ""
-        body = _try_a_user(self._form) + told
+        sections = f"<div class='sections'>{''.join(parts)}</div>" if parts else ""
+        body = _try_a_user(self._form) + sections
         page = (
             "<!doctype html>\n<html lang='en'><meta charset='utf-8'>"
             "<meta name='viewport' content='width=device-width, initial-scale=1'>"

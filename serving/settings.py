@@ -92,7 +92,7 @@ class ServerOptions:
     """What is kept of the requests; None for nothing."""
     verbose: bool = False
     """Whether Triton tells more than warnings and errors."""
-    told: Callable[[], Sequence[Section]] = tuple
+    sections: Callable[[], Sequence[Section]] = tuple
     """What the page at the root tells beside what the server knows itself."""
 
     def __post_init__(self) -> None:

@@ -37,11 +37,11 @@ def read_events(
     found: list[Any] = list(fields)
     for place, one in zip(sound, encode_all([fields[place] for place in sound]), strict=True):
         found[place] = one
-    told = []
+    by_request = []
     for texts in requests:
-        told.append(found[: texts.size])
+        by_request.append(found[: texts.size])
         found = found[texts.size :]
-    return told
+    return by_request
 
 
 def refuse_first(found: Sequence[Found | Exception]) -> list[Found]:

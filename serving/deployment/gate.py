@@ -36,7 +36,7 @@ class ScoredTwice:
     current: ScoredRows
     segments: dict[str, Array]
     """Name -> [rows], true where a row is of it."""
-    told_by_user: bool
+    has_users: bool
     """Whether the dataset tells users apart; where it does not, each row stands for itself."""
     long_from: int | None
     """Interactions from which a history is long; None of rows without one."""
@@ -66,9 +66,9 @@ def score_twice(
     """
     for judged in (challenger, current):
         judged.check(dataset)
-    told = _Told.of(dataset, long_from)
+    row_columns = _RowColumns.of(dataset, long_from)
     read = (column.name for model in (challenger, current) for column in model.columns.all)
-    wanted = [*read, *told.names]
+    wanted = [*read, *row_columns.names]
     feed = open_loader(dataset, mapping, list(dict.fromkeys(wanted)), ROWS_PER_BATCH, Ranks())
     found: dict[str, list[Array]] = {}
     with narrator.phase(f"scoring {mapping} twice", len(feed)) as report:
@@ -80,7 +80,7 @@ def score_twice(
                 "labels": labels,
                 "challenger": challenger.score(columns),
                 "current": current.score(columns),
-                **told.of_rows(columns, current, dataset),
+                **row_columns.of_rows(columns, current, dataset),
             }
             for name, values in of_rows.items():
                 found.setdefault(name, []).append(np.asarray(values))
@@ -98,11 +98,13 @@ def score_twice(
         for name in ("challenger", "current")
     )
     segments = {n: joined[n] for n in (NEW_USERS, NEW_ITEMS, LONG_HISTORIES) if n in joined}
-    return ScoredTwice(by_challenger, by_current, segments, told.user is not None, told.long_from)
+    return ScoredTwice(
+        by_challenger, by_current, segments, row_columns.user is not None, row_columns.long_from
+    )
 
 
 @dataclass(frozen=True)
-class _Told:
+class _RowColumns:
     """The columns that tell whose a row is and of which segments; None for what there is not."""
 
     label: str
@@ -112,7 +114,7 @@ class _Told:
     long_from: int | None
 
     @classmethod
-    def of(cls, dataset: DatasetDirectory, long_from: int | None) -> _Told:
+    def of(cls, dataset: DatasetDirectory, long_from: int | None) -> _RowColumns:
         channels = dataset.channels
         item = next(iter(channels.get(TARGET_ITEM_FEATURES, ())), None)
         history = next(iter(channels.get(POSITIVE_HISTORY, ())), None)

@@ -44,7 +44,7 @@ def last_drift(directory: Path) -> list[Text | Table | Figures]:
         except FileNotFoundError:
             continue
         if figure is not None and _read(path) == before:
-            return _told(path, before, figure, when)
+            return _drift_parts(path, before, figure, when)
     return [Text("No report of drift yet, or one that is being written.")]
 
 
@@ -61,7 +61,9 @@ def _read(path: Path) -> bytes | None:
     return found
 
 
-def _told(path: Path, text: bytes, figure: bytes, when: float) -> list[Text | Table | Figures]:
+def _drift_parts(
+    path: Path, text: bytes, figure: bytes, when: float
+) -> list[Text | Table | Figures]:
     try:
         document = json.loads(text)
         if document["format"] != FORMAT:

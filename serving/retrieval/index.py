@@ -96,10 +96,10 @@ class ItemIndex:
 
     def _choose_refined(self, queries: Vectors, count: int) -> None:
         """Refine twice as many until 4 bits lose little of what 16 bits tell, of all groups."""
-        told = self.exact(queries, count)
+        nearest = self.exact(queries, count)
         self.faiss_index.k_factor = 2.0
         while (
-            self._found(self.groups, queries, told) < RECALL_OF_ALL
+            self._found(self.groups, queries, nearest) < RECALL_OF_ALL
             and self.faiss_index.k_factor * count < self.items
         ):
             self.faiss_index.k_factor *= 2

@@ -37,7 +37,7 @@ class Catalogue:
     keys: npt.NDArray[np.object_]
     """[items + 1] Raw keys by id; None for id 0."""
     counts: npt.NDArray[np.int64] | None
-    """[items + 1] How often each was taken when the workflow was fitted; None if not told."""
+    """[items + 1] How often each was taken when the workflow was fitted; None if not known."""
 
     @classmethod
     def of(cls, servable: Servable) -> Catalogue:
@@ -89,16 +89,16 @@ class ItemFacts:
     def __init__(self, rules: Rules, servable: Servable, catalogue: Catalogue) -> None:
         """Read the facts."""
         names = dict.fromkeys([*(rule.column for rule in rules.filters), *rules.caps])
-        told = _file_facts(rules.items, catalogue) if rules.items is not None else {}
+        of_file = _file_facts(rules.items, catalogue) if rules.items is not None else {}
         self.rules = rules
         self.columns: dict[str, pa.Array] = {}
         for name in names:
-            if name in told:
-                self.columns[name] = told[name]
+            if name in of_file:
+                self.columns[name] = of_file[name]
             elif name in catalogue.features:
                 self.columns[name] = _feature_facts(name, servable, catalogue)
             else:
-                known = ", ".join([*told, *catalogue.features]) or "none"
+                known = ", ".join([*of_file, *catalogue.features]) or "none"
                 raise MerlinSimError(
                     f"a rule is about the column {name!r}, of which nothing is known. Of items are "
                     f"known: {known}."

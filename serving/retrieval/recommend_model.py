@@ -93,7 +93,7 @@ def count_answer(version: int, answer: Answer, is_known: bool, seconds: float) -
 
 
 NOT_READ = "the history of this user cannot be read"
-Told = dict[str, Any]
+AnswerFields = dict[str, Any]
 """An answer as JSON has it."""
 
 
@@ -116,7 +116,7 @@ class Responder:
 
     def respond(
         self, texts: Sequence[bytes | str], counted: Sequence[bool]
-    ) -> Iterator[tuple[int, Told | Exception]]:
+    ) -> Iterator[tuple[int, AnswerFields | Exception]]:
         """Answer requests.
 
         Args:
@@ -133,7 +133,7 @@ class Responder:
             if isinstance(read, Exception):
                 if counted[place]:
                     REFUSED.labels(str(self.current)).inc()
-                yield place, _told(read)
+                yield place, _blamed(read)
                 continue
             asked, question, is_known = read
             by_version.setdefault(self._version_of(asked.user), []).append(
@@ -147,7 +147,7 @@ class Responder:
                 if isinstance(answer, Exception):
                     if counted[place]:
                         REFUSED.labels(str(version)).inc()
-                    yield place, _told(answer)
+                    yield place, _blamed(answer)
                     continue
                 seconds = time.perf_counter() - begin
                 if counted[place]:
@@ -168,19 +168,19 @@ class Responder:
                 found.append(error)
         sound = [one for one in found if not isinstance(one, Exception)]
         histories = iter(self.kept.read_all([asked.user for asked, _ in sound]))
-        told: list[tuple[RecommendRequest, Question, bool] | Exception] = []
+        results: list[tuple[RecommendRequest, Question, bool] | Exception] = []
         for one in found:
             if isinstance(one, Exception):
-                told.append(one)
+                results.append(one)
                 continue
             asked, is_known = one
             history = next(histories)
             if isinstance(history, StoreError):
                 print(f"merlin-sim: {history}", file=sys.stderr, flush=True)
-                told.append(UnavailableError(NOT_READ))
+                results.append(UnavailableError(NOT_READ))
             else:
-                told.append((asked, Question(history, asked.top, asked.facts), is_known))
-        return told
+                results.append((asked, Question(history, asked.top, asked.facts), is_known))
+        return results
 
     def _version_of(self, user: Any) -> int:
         if self.canary is not None and meets_canary(user, self.canary):
@@ -188,7 +188,7 @@ class Responder:
         return self.current
 
 
-def _told(error: Exception) -> Exception:
+def _blamed(error: Exception) -> Exception:
     """Call what the request is to blame for by its name."""
     if isinstance(error, MerlinSimError) and not isinstance(error, RequestError | UnavailableError):
         return RequestError(str(error))
@@ -254,9 +254,9 @@ class RecommendModel:
             counted.append(not request.is_probe)
         unanswered = set(range(len(texts)))
         try:
-            for which, told in self.responder.respond(texts, counted):
+            for which, fields in self.responder.respond(texts, counted):
                 unanswered.remove(which)
-                reply(places[which], _response(told))
+                reply(places[which], _response(fields))
         except Exception as error:  # whatever TensorFlow has to say goes to whoever waits
             for which in unanswered:
                 reply(places[which], error)
@@ -266,8 +266,8 @@ class RecommendModel:
         self._store.close()
 
 
-def _response(told: Told | Exception) -> dict[str, npt.NDArray[Any]] | Exception:
-    if isinstance(told, Exception):
-        return told
-    text = json.dumps(told, ensure_ascii=False)
+def _response(fields: AnswerFields | Exception) -> dict[str, npt.NDArray[Any]] | Exception:
+    if isinstance(fields, Exception):
+        return fields
+    text = json.dumps(fields, ensure_ascii=False)
     return {ANSWER: np.array([[text.encode()]], object)}

@@ -230,14 +230,14 @@ class Recommender:
         Returns:
             By place: items, the answer where no history asks for any, or what is wrong.
         """
-        told: list[tuple[int, Retrieved | Answer | Exception]] = []
+        results: list[tuple[int, Retrieved | Answer | Exception]] = []
         begin = time.perf_counter()
         encoder = self.towers.encoder
         asked, encoded, seen = [], [], []
         for place, question in questions:
             try:
                 if question.history is None or not question.history.items:
-                    told.append((place, self._popular(question)))
+                    results.append((place, self._popular(question)))
                     continue
                 own = self._seen(question)
                 event = user_event(encoder, question.history, question.facts)
@@ -245,17 +245,17 @@ class Recommender:
                 seen.append(own)
                 asked.append((place, question))
             except Exception as error:  # whatever it is, it is this question's alone
-                told.append((place, error))
+                results.append((place, error))
         if not asked:
-            return told
+            return results
         queries = self.towers.users(encoded)
         found = self._nearest(queries, [question for _, question in asked], seen)
         took = time.perf_counter() - begin
         for which, (place, question) in enumerate(asked):
             self.observe(RETRIEVE, took)
             query = queries[which : which + 1]
-            told.append((place, Retrieved(question, query, seen[which], found[which])))
-        return told
+            results.append((place, Retrieved(question, query, seen[which], found[which])))
+        return results
 
     def warm_up(self) -> None:
         """Call both models before anybody waits for them, and look all items up for the ranker.
@@ -295,8 +295,8 @@ class Recommender:
             vectors = self.index.vectors(found.ids) if self.rules.diversity else None
             places = put_in_order(scores, vectors, top, caps, self.rules.diversity)
             keys = [self.towers.catalogue.item(int(found.ids[place]))[0] for place in places]
-        told: list[float | None] = [float(scores[place]) for place in places]
-        return Answer(keys, told, NEAREST, looked_at, len(found.ids))
+        answer_scores: list[float | None] = [float(scores[place]) for place in places]
+        return Answer(keys, answer_scores, NEAREST, looked_at, len(found.ids))
 
     @contextmanager
     def _stage(self, name: str) -> Iterator[None]:

@@ -171,14 +171,14 @@ class StoreHistories:
             RequestError: Where one is no key.
         """
         keys = [key_text(user, USER) for user in users]
-        told: list[UserHistory | StoreError | None] = []
+        histories: list[UserHistory | StoreError | None] = []
         for user, kept in zip(users, self._store.read_all(keys, self.newest), strict=True):
             if isinstance(kept, StoreError):
-                told.append(kept)
+                histories.append(kept)
             else:
                 named = {column.name: user for column in self._columns[:1]}
-                told.append(UserHistory(named, kept.items) if kept.items else None)
-        return told
+                histories.append(UserHistory(named, kept.items) if kept.items else None)
+        return histories
 
 
 def user_event(encoder: EventEncoder, history: UserHistory, facts: Mapping[str, Any]) -> Event:

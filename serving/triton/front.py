@@ -195,14 +195,14 @@ class Front:
         await web.SockSite(runner, listener, backlog=1024, ssl_context=tls).start()
 
     def _http_routes(self) -> list[web.RouteDef]:
-        told = [
-            web.get(path, self._answer_told)
+        described = [
+            web.get(path, self._answer_described)
             for path in ("/v2", *(p + e for p in (_MODEL, _VERSION) for e in ("", "/ready")))
         ]
         return [
             web.get("/v2/health/live", self._answer_live),
             web.get("/v2/health/ready", self._answer_ready),
-            *told,
+            *described,
             *(web.post(f"{path}/infer", self._answer_infer) for path in (_MODEL, _VERSION)),
             *(web.post(path, self._answer_own) for path in self._routes),
             *([] if self._page is None else [web.get("/", self._answer_page)]),
@@ -261,10 +261,10 @@ class Front:
 
     async def _answer_page(self, request: web.Request) -> web.Response:
         assert self._page is not None
-        content, told = await self._page()
-        return web.Response(body=content, headers=told)
+        content, headers = await self._page()
+        return web.Response(body=content, headers=headers)
 
-    async def _answer_told(self, request: web.Request) -> web.Response:
+    async def _answer_described(self, request: web.Request) -> web.Response:
         return _response(await self._ask("GET", request.path))
 
     async def _answer_infer(self, request: web.Request) -> web.Response:
@@ -363,8 +363,8 @@ def _too_large(content: bytes) -> str | None:
             f"expected at most {most:,} events in a request to {model!r}: split it, and send the "
             "parts one after the other"
         )
-    begin, told, _ = content.partition(TOO_LARGE.encode())
-    if not told or begin != b'{"error":"':
+    begin, mark, _ = content.partition(TOO_LARGE.encode())
+    if not mark or begin != b'{"error":"':
         return None
     return _error_of(content).removeprefix(TOO_LARGE)
 

@@ -230,7 +230,7 @@ class Server:
             bounds = Bounds(options.max_body << 20, options.max_requests, options.request_timeout)
             keeps = self._appends is not None
             form = Form(empty_event(first, keeps), keeps, "/recommend" in routes)
-            page = HomePage(lambda: Status(self.is_ready(), self._serves), options.told, form)
+            page = HomePage(lambda: Status(self.is_ready(), self._serves), options.sections, form)
             front = Front(listeners, bounds, routes, page.answer, registry)
             stack.pop_all()
         return front

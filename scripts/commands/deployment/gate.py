@@ -153,7 +153,7 @@ def _compare(
     challenger, current = (open_judged(path, say) for path in models)
     origins = refuse_trained_rows(challenger, current, dataset, mapping, force, say)
     scored = score_twice(challenger, current, dataset, mapping, long_history, terminal)
-    if not scored.told_by_user:
+    if not scored.has_users:
         say(f"{dataset.path} has no column that identifies users: rows are drawn in their place.")
     gate = judge(scored, GateRules(Margins(*margins), **settings), terminal)
     facts = {
