@@ -285,14 +285,17 @@ def test_python_of_the_tests_is_the_environment_that_make_setup_made():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_each_run_line_in_a_fresh_root():
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("stage", ["cpu-build", "gpu-wheels-build"])
+def test_each_run_line_in_a_fresh_root(stage):
     """In the place of `docker build`: it takes minutes, gigabytes and root, so it is asked for."""
     root = os.environ.get("MERLIN_SIM_FRESH_ROOT")
     if root is None:
         pytest.skip("MERLIN_SIM_FRESH_ROOT names no directory for it")
     script = ROOT / "tests" / "support" / "run_lines.sh"
-    result = subprocess.run([script, root], capture_output=True, text=True, timeout=3000)
+    command = [script, Path(root) / stage, stage]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=6000)
     assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-4000:]
-    lines = re.findall(r"^RUN (.*)$", stage_of("cpu-build"), re.MULTILINE)
+    lines = re.findall(r"^RUN (.*)$", stage_of(stage), re.MULTILINE)
     assert [f"run_lines: {line}" in result.stdout for line in lines] == [True] * len(lines)
+    assert f"run_lines: {len(lines)} lines were run" in result.stdout
