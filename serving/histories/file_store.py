@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from .store import Filling, History, Interaction, StoreError, as_text, only
+from .store import Filling, History, HistoryStore, Interaction, StoreError, as_text
 
 FORMAT = 2
 PATIENCE_SECONDS = 30.0
@@ -45,7 +45,7 @@ _DELETE_OLDER = (
 )
 
 
-class FileStore:
+class FileStore(HistoryStore):
     """See :class:`~merlin_sim.serving.histories.store.HistoryStore`."""
 
     def __init__(self, path: Path, keep: int | None, create: bool) -> None:
@@ -86,10 +86,6 @@ class FileStore:
             if self.keep is not None:
                 for user in {interaction.user for interaction in interactions}:
                     connection.execute(_DELETE_OLDER, (user, user, 1, self.keep - 1))
-
-    def read(self, user: str, newest: int) -> History:
-        """See HistoryStore."""
-        return only(self.read_all([user], newest))
 
     def read_all(self, users: Sequence[str], newest: int) -> list[History | StoreError]:
         """See Reading."""

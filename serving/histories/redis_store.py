@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
-from .store import FORMAT, Filling, History, Interaction, StoreError, as_text, only
+from .store import FORMAT, Filling, History, HistoryStore, Interaction, StoreError, as_text
 
 ABOUT = "merlin-sim:histories"
 """The key of what is known of a store; all its keys begin so. One store has one of the server's
@@ -109,7 +109,7 @@ def _texts(interactions: Sequence[Interaction]) -> list[str]:
     return [text for i in interactions for text in (i.user, as_text(i.time), i.item)]
 
 
-class RedisStore:
+class RedisStore(HistoryStore):
     """See :class:`~merlin_sim.serving.histories.store.HistoryStore`.
 
     Args:
@@ -178,10 +178,6 @@ class RedisStore:
         """See HistoryStore."""
         with self._breaker, self._errors():
             self._append_served(keys=[ABOUT], args=[_CURRENT, *_texts(interactions)])
-
-    def read(self, user: str, newest: int) -> History:
-        """See HistoryStore."""
-        return only(self.read_all([user], newest))
 
     def read_all(self, users: Sequence[str], newest: int) -> list[History | StoreError]:
         """See Reading; one round trip for all users."""

@@ -149,6 +149,10 @@ class HistoryStore(Filling, Reading, Protocol):
         Raises:
             StoreError: Where they cannot be read.
         """
+        (history,) = self.read_all([user], newest)
+        if isinstance(history, StoreError):
+            raise history
+        return history
 
     def delete(self, user: str) -> int:
         """Forget a user; return how many interactions were kept."""
@@ -165,15 +169,3 @@ class HistoryStore(Filling, Reading, Protocol):
 
     def close(self) -> None:
         """Let go of files and connections."""
-
-
-def only(found: Sequence[History | StoreError]) -> History:
-    """Return the one history of a single user.
-
-    Raises:
-        StoreError: Where it could not be read.
-    """
-    (history,) = found
-    if isinstance(history, StoreError):
-        raise history
-    return history
