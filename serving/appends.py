@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
+from ..foundation.requests import RequestError
 from ..schemas.item_table import KEY
 from .event import parse_json
 from .histories.store import (
@@ -22,7 +23,6 @@ from .histories.store import (
     StoreError,
     parse_interaction,
 )
-from .limits import RequestError
 from .servable import Column, Servable
 
 if TYPE_CHECKING:

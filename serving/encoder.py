@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..foundation.requests import RequestError, check_storable, missing_keys, refuse_all
 from ..workflows.criteo.criteo_columns import LEAST_NUMBER, LOGARITHMS, model_number
 from ..workflows.vocabularies import Vocabularies
 from .event import (
@@ -28,14 +29,7 @@ from .event import (
     parse_event,
 )
 from .histories.store import Reading, StoreError, as_text
-from .limits import (
-    Limits,
-    RequestError,
-    UnavailableError,
-    check_storable,
-    missing_keys,
-    refuse_all,
-)
+from .limits import Limits, UnavailableError
 from .lookups import (
     UNSEEN,
     IdLookup,

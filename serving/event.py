@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ..foundation.requests import RequestError, missing_keys, refuse_all
 from ..schemas.channels import UNITS_OF_INTERVALS
 from ..workflows.feature import FeatureSet
 from ..workflows.raw_values import can_be_number
 from ..workflows.times import EXPECTED_DATE, moments_of, seconds_of
-from .limits import Limits, RequestError, missing_keys, refuse_all
+from .limits import Limits
 from .servable import ServedColumns
 
 CANDIDATES = "candidates"

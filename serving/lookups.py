@@ -16,13 +16,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..foundation.files import read_json
+from ..foundation.requests import RequestError, check_storable
 from ..schemas.fitted_record import histories_record
 from ..schemas.item_table import ID, KEY, ItemTable
 from ..workflows.feature import LEVELS, FeatureSet, Number
 from ..workflows.fitted_numbers import FittedNumbers, expected_of
 from ..workflows.preprocess.fitted import read_fitted_features
 from ..workflows.raw_values import category_of, numbers_of
-from .limits import RequestError, check_storable
 from .servable import WORKFLOW, Servable
 
 UNSEEN = 0

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..foundation.requests import RequestError, check_storable, refuse_all
 from ..workflows.feature import (
     INTERACTION,
     ITEM,
@@ -34,7 +35,6 @@ from ..workflows.raw_features import fits_feature, read_feature, read_unfit
 from ..workflows.raw_values import can_be_number, keys_of_lists, matrix_of
 from ..workflows.times import moments_of
 from .event import csv_numbers, number_of
-from .limits import RequestError, check_storable, refuse_all
 from .lookups import TRIED, Lookup, a_number
 from .servable import Column, ServedColumns
 

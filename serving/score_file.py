@@ -19,11 +19,12 @@ import pyarrow.parquet as pq
 from ..foundation.exceptions import MerlinSimError
 from ..foundation.files import open_replacing
 from ..foundation.progress import Narrator, Silence
+from ..foundation.requests import RequestError
 from ..schemas.parquet import UNREADABLE, file_pieces, read_footer, why
 from ..workflows.text_lines import FAIL, BadRow, BadRows, refuse
 from .encoder import EncodedEvent, Encoder
 from .event import NOT_UTF8, Event, not_utf8, parse_json
-from .limits import RequestError, UnavailableError
+from .limits import UnavailableError
 from .signatures import ROWS_PER_CALL, Scores
 
 if TYPE_CHECKING:

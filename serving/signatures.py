@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..foundation.batch_names import OFFSETS, VALUES
+from ..foundation.requests import RequestError
 from .encoder import EncodedEvent
-from .limits import Limits, RequestError
+from .limits import Limits
 from .servable import Column, ServedColumns, Tensors
 
 ROWS_PER_CALL = 4096

@@ -6,9 +6,10 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from ..foundation.requests import RequestError
 from .encoder import EncodedEvent, Encoder, EventEncoder, RowEncoder
 from .event import CANDIDATES, HISTORY, HISTORY_TIMES, parse_json
-from .limits import RequestError, UnavailableError
+from .limits import UnavailableError
 from .lookups import TRIED
 from .numbers import A_DATE, PlainNumbers
 

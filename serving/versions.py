@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..foundation.exceptions import MerlinSimError
-from .limits import RequestError
+from ..foundation.requests import RequestError
 
 if TYPE_CHECKING:
     from .encoder import EncodedEvent, Encoder

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import Narrator
+from ...foundation.requests import RequestError
 from ...schemas.users_layout import JOINS
 from ...workflows.behaviour_columns import ROLE, BehaviourColumns
 from ...workflows.interactions import with_roles
@@ -21,7 +22,6 @@ from ...workflows.preprocess.fitted import FittedWorkflow
 from ...workflows.rules import ITEM_ORDER
 from ...workflows.table_log import TableLog
 from ...workflows.text_lines import SKIP, BadRow, BadRows, refuse
-from ..limits import RequestError
 from .store import ITEM, USER, Interaction, check_time, key_text
 
 DATES = "date in ns"

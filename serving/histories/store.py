@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
 from ...foundation.exceptions import MerlinSimError
-from ..limits import RequestError, check_fields, check_storable
+from ...foundation.requests import RequestError, check_fields, check_storable
 
 USER, ITEM, TIME = "user", "item", "time"
 LARGEST_TIME = 1 << 53

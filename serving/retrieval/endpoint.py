@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...foundation.exceptions import MerlinSimError
+from ...foundation.requests import RequestError, check_fields
 from ..event import parse_json
 from ..histories.store import key_text
-from ..limits import RequestError, check_fields
 from ..servable import Servable
 from ..triton.repository import TEXT, ServedModel, TritonModel, TritonTensor
 from .index import check_index, import_faiss

@@ -17,9 +17,10 @@ import tensorflow as tf
 from prometheus_client import Counter, Histogram
 
 from ...foundation.exceptions import MerlinSimError
+from ...foundation.requests import RequestError
 from ..histories.open_store import open_store
 from ..histories.store import StoreError
-from ..limits import RequestError, UnavailableError
+from ..limits import UnavailableError
 from ..servable import Servable
 from ..settings import ModelSettings
 from ..versions import Canary, meets_canary

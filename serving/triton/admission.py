@@ -18,7 +18,7 @@ import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from ...foundation.exceptions import MerlinSimError
-from ..limits import RequestError
+from ...foundation.requests import RequestError
 
 LEAST_CHARACTERS = 16
 """Of a token: shorter ones can be guessed."""

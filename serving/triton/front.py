@@ -30,7 +30,8 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 from yarl import URL
 
-from ..limits import NOT_NOW, TOO_LARGE, RequestError
+from ...foundation.requests import RequestError
+from ..limits import NOT_NOW, TOO_LARGE
 from ..workers.protocol import FAULT
 from .admission import Access, Admission, TooMuchError, check_shapes, is_deeper, tls_context
 from .grpc_front import GrpcFront

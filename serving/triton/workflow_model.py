@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ...foundation.requests import RequestError
 from ..encoder import open_encoder
-from ..limits import Limits, RequestError
+from ..limits import Limits
 from ..servable import Servable
 from ..signatures import one_user_batch
 from ..texts import encode_events

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from prometheus_client import Counter
 
+from ...foundation.requests import RequestError
 from ..encoder import open_encoder
-from ..limits import RequestError
 from ..scorer import Scorer
 from ..servable import SCORE, Servable
 from ..settings import ModelSettings

@@ -17,7 +17,8 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
-from ..limits import NOT_NOW, TOO_LARGE, RequestError, TooLargeError, UnavailableError
+from ...foundation.requests import RequestError
+from ..limits import NOT_NOW, TOO_LARGE, TooLargeError, UnavailableError
 from ..settings import ModelSettings
 from .protocol import (
     ANSWER,

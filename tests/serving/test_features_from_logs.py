@@ -15,11 +15,11 @@ from in_process import run
 from serving_process import reached, serving
 
 from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.foundation.requests import RequestError
 from merlin_sim.models import build_model
 from merlin_sim.parallel.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.serving.encoder import EventEncoder
-from merlin_sim.serving.limits import RequestError
 from merlin_sim.serving.scorer import Scorer
 from merlin_sim.serving.servable import Servable
 from merlin_sim.serving.signatures import plain_batch

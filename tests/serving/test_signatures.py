@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from merlin_sim.serving.limits import Limits, RequestError
+from merlin_sim.foundation.requests import RequestError
+from merlin_sim.serving.limits import Limits
 from merlin_sim.serving.servable import Column, ServedColumns
 from merlin_sim.serving.signatures import (
     IdsRequest,

@@ -6,7 +6,7 @@ import pytest
 from hollow_servable import write_hollow_servable
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.serving.limits import RequestError
+from merlin_sim.foundation.requests import RequestError
 from merlin_sim.serving.servable import Servable
 from merlin_sim.serving.versions import (
     Canary,

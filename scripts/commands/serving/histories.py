@@ -170,8 +170,8 @@ def append(store: str, source: Iterable[bytes]) -> None:
 
 
 def _pieces(lines: Iterable[bytes]) -> Iterator[list[Interaction]]:
+    from ....foundation.requests import RequestError
     from ....serving.histories.store import parse_interaction
-    from ....serving.limits import RequestError
 
     piece: list[Interaction] = []
     for number, line in enumerate(lines, start=1):

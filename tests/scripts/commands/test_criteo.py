@@ -10,11 +10,11 @@ from click.testing import CliRunner
 from in_process import run
 
 from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.foundation.requests import RequestError
 from merlin_sim.models import build_model
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.scripts import main
 from merlin_sim.serving.encoder import open_encoder
-from merlin_sim.serving.limits import RequestError
 from merlin_sim.serving.servable import Servable
 from merlin_sim.serving.triton import export
 

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.foundation.requests import RequestError
 from merlin_sim.serving.encoder import EventEncoder, RowEncoder, open_encoder
 from merlin_sim.serving.histories.open_store import open_store
 from merlin_sim.serving.histories.store import Interaction, as_text
-from merlin_sim.serving.limits import RequestError
 from merlin_sim.serving.servable import Column, Servable, ServedColumns
 
 

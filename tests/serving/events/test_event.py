@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from merlin_sim.foundation.requests import RequestError
 from merlin_sim.serving.event import NOT_GIVEN, EventTimes, parse_event
-from merlin_sim.serving.limits import Limits, RequestError
+from merlin_sim.serving.limits import Limits
 from merlin_sim.serving.servable import Column, ServedColumns
 
 

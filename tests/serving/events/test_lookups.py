@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from merlin_sim.serving.limits import RequestError
+from merlin_sim.foundation.requests import RequestError
 from merlin_sim.serving.lookups import IdLookup, VocabularyLookup
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from merlin_sim.foundation.requests import RequestError
 from merlin_sim.models import build_model
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.schemas.feature_spec import Chunk, Feature, FeatureSpec
 from merlin_sim.schemas.merlin_schema import to_merlin_schema
 from merlin_sim.serving.encoder import EventEncoder
-from merlin_sim.serving.limits import RequestError
 from merlin_sim.serving.scorer import Scorer
 from merlin_sim.serving.servable import Servable
 from merlin_sim.serving.texts import example_event

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 from in_process import answer, run
 
+from merlin_sim.foundation.requests import RequestError
 from merlin_sim.serving.histories.open_store import open_store
 from merlin_sim.serving.histories.store import LONGEST_KEY, as_text, parse_interaction
-from merlin_sim.serving.limits import RequestError
 
 COLUMNS = ["--user_column", "user", "--item_column", "item", "--timestamp_column", "time"]
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.serving.limits import RequestError
+from merlin_sim.foundation.requests import RequestError
 from merlin_sim.serving.retrieval.endpoint import (
     LONGEST,
     RecommendEndpoint,

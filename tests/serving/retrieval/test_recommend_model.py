@@ -10,9 +10,10 @@ from itertools import count
 import pytest
 from counted import counting
 
+from merlin_sim.foundation.requests import RequestError
 from merlin_sim.serving.histories.open_store import open_store
 from merlin_sim.serving.histories.store import History, StoreError, parse_interaction
-from merlin_sim.serving.limits import RequestError, UnavailableError
+from merlin_sim.serving.limits import UnavailableError
 from merlin_sim.serving.retrieval.index import open_index
 from merlin_sim.serving.retrieval.recommend_model import Responder, count_stage
 from merlin_sim.serving.retrieval.recommender import NEAREST, POPULAR, STAGES, Recommender

@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry, Counter
 pytest.importorskip("aiohttp")
 from aiohttp import web  # noqa: E402
 
-from merlin_sim.serving.limits import RequestError  # noqa: E402
+from merlin_sim.foundation.requests import RequestError  # noqa: E402
 from merlin_sim.serving.triton.admission import Access  # noqa: E402
 from merlin_sim.serving.triton.front import (  # noqa: E402
     DEEPEST,

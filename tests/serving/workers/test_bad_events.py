@@ -9,9 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from merlin_sim.foundation.requests import RequestError
 from merlin_sim.serving.histories.open_store import open_store
 from merlin_sim.serving.histories.store import History, StoreError
-from merlin_sim.serving.limits import RequestError, UnavailableError
+from merlin_sim.serving.limits import UnavailableError
 from merlin_sim.serving.settings import LogSettings, ModelSettings
 from merlin_sim.serving.triton.export import export_model
 from merlin_sim.serving.versions import Canary
