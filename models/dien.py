@@ -10,7 +10,7 @@ from .blocks.attention import TargetAttention
 from .blocks.recurrence import AuxiliaryLogits, AuxiliaryNetwork, Evolution, InterestEvolution
 from .blocks.search.history_split import HistorySplit
 from .blocks.serialization import register_block
-from .blocks.shapes import as_rows, beside_candidates, gather_places, sharing_of, sizes
+from .blocks.shapes import as_rows, beside_candidates, gather_places, is_one, sharing_of, sizes
 from .interest_block import InterestBlock, InterestModel
 from .interest_channels import Features
 from .losses import Outputs
@@ -32,7 +32,7 @@ class ShortHistory(NamedTuple):
 class ShortWindows(NamedTuple):
     """How the short history is cut out of a batch's histories: each window, or all in one stretch.
 
-    A stretch is worth its while where windows have ends of their own; otherwise it is the window.
+    Windows of one user overlap: what is looked up is the stretch, where there are several.
     """
 
     split: HistorySplit
@@ -41,20 +41,54 @@ class ShortWindows(NamedTuple):
     ends: tf.Tensor | None
     """The windows' ends: [users, windows]; None where all candidates see the whole history."""
 
-    places: tf.Tensor | None
+    in_stretch: tf.Tensor | None
     """Where each window is in the stretch: [users, windows, short]; None where each is cut out."""
+
+    one_pass: bool
+    """Whether the model goes over the stretch, and not over each window."""
 
     @classmethod
     def of(cls, split: HistorySplit, ends: tf.Tensor | None, one_pass: bool) -> ShortWindows:
         """Cut as the model's ``one_pass`` says."""
-        in_stretch = one_pass and ends is not None
-        return cls(split, ends, split.places_in_stretch(ends) if in_stretch else None)
+        has_stretch = ends is not None and (one_pass or not is_one(sizes(ends)[1]))
+        in_stretch = split.places_in_stretch(ends) if has_stretch else None
+        return cls(split, ends, in_stretch, one_pass and has_stretch)
+
+    @property
+    def places(self) -> tf.Tensor | None:
+        """Where each window is in the stretch that the model goes over; None without one."""
+        return self.in_stretch if self.one_pass else None
 
     def cut(self, column: tf.Tensor) -> tf.Tensor:
         """Cut out of [users, places]: [users, windows, short], or [users, 1, stretch]."""
-        if self.places is not None:
+        return self.ids(column) if self.one_pass else self.split(column, self.ends).short
+
+    def ids(self, column: tf.Tensor) -> tf.Tensor:
+        """Return what is to be looked up of [users, places], each place once."""
+        if self.in_stretch is not None:
             return self.split.stretch(column)
         return self.split(column, self.ends).short
+
+    def masked(self, vectors: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+        """Give each window its vectors of those that were looked up, zeros where there is none.
+
+        Args:
+            vectors: [users, windows, short, dim], or of the stretch [users, 1, stretch, dim].
+            mask: What :meth:`cut` gives: where there is a position.
+
+        Returns:
+            One axis more than ``mask``: dim.
+        """
+        seen = tf.cast(mask, vectors.dtype)[..., tf.newaxis]
+        if self.in_stretch is None or self.one_pass:
+            return vectors * seen
+        # A product, whose gradient is one too: that of a gather adds up row by row.
+        length = sizes(vectors)[2]
+        chosen = seen * tf.one_hot(self.in_stretch, length, dtype=vectors.dtype)
+        users, windows, short = sizes(mask)
+        chosen = tf.reshape(chosen, [users, windows * short, length])
+        dim = vectors.shape[-1]
+        return tf.reshape(tf.matmul(chosen, vectors[:, 0]), [users, windows, short, dim])
 
 
 def auxiliary_of_samples(
@@ -158,11 +192,12 @@ class DIENBlock(InterestBlock[DIENOptions]):
         histories = [features.positive, *([features.negative] if with_negatives else [])]
         windows = ShortWindows.of(self.split, features.window_ends, self.options.one_pass)
         for history in histories:
-            ids |= {n: windows.cut(column) for n, column in history.items()}
+            ids |= {n: windows.ids(column) for n, column in history.items()}
         vectors = self.embedding(ids, with_gradient=training or with_objective)
         target = self.join_target(vectors)  # [users, candidates, dim]
         mask = windows.cut(features.real)
-        short = ShortHistory(self.join([vectors[n] for n in self.channels.positive], mask), mask)
+        items = self.join([vectors[n] for n in self.channels.positive])
+        short = ShortHistory(windows.masked(items, mask), mask)
 
         evolution = self.interest(target, *short, windows.places)
         parts = [target, evolution.final_state, *self.further(features, vectors)]
@@ -170,7 +205,7 @@ class DIENBlock(InterestBlock[DIENOptions]):
         hidden = self.classifier(rows, training=training)
         if not with_objective or self.auxiliary is None:
             return Outputs(hidden)
-        negative = self.join([vectors[n] for n in self.channels.negative], mask)
+        negative = windows.masked(self.join([vectors[n] for n in self.channels.negative]), mask)
         auxiliary = auxiliary_of_samples(
             self.auxiliary, evolution, short, negative, training, windows.places
         )

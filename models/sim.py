@@ -191,8 +191,8 @@ class SearchedBlock(InterestBlock[AnySearched]):
         target, history = self.target_and_history(features, vectors)
         windows = self._short_windows(features)
         mask = windows.cut(features.real)
-        items = [vectors[n].short for n in self.channels.positive]
-        short = ShortHistory(self.join(items, mask), mask)
+        items = self.join([vectors[n].short for n in self.channels.positive])
+        short = ShortHistory(windows.masked(items, mask), mask)
 
         found = self.search_unit(target, history)
         item = self.join_target(vectors)  # the target's vector, unless attention has another
@@ -216,7 +216,8 @@ class SearchedBlock(InterestBlock[AnySearched]):
             rows = self.join_rows([item, interest.searched], vectors)
             stage_one_logits = self.stage_one(rows, training=training)
         if with_objective and evolution is not None and self.auxiliary is not None:
-            negative = self.join([vectors[n] for n in self.channels.negative], mask)
+            negative = self.join([vectors[n] for n in self.channels.negative])
+            negative = windows.masked(negative, mask)
             auxiliary = auxiliary_of_samples(
                 self.auxiliary, evolution, short, negative, training, windows.places
             )
@@ -229,11 +230,11 @@ class SearchedBlock(InterestBlock[AnySearched]):
         ends, windows = features.window_ends, self._short_windows(features)
         ids = {**features.user, **features.target_item, **features.listed}
         ids |= {
-            name: SplitHistory(self.split(column, ends).long, windows.cut(column))
+            name: SplitHistory(self.split(column, ends).long, windows.ids(column))
             for name, column in features.positive.items()
         }
         if with_negatives:
-            ids |= {name: windows.cut(column) for name, column in features.negative.items()}
+            ids |= {name: windows.ids(column) for name, column in features.negative.items()}
         return self.look_up(ids, with_gradient=with_gradient)
 
     def _short_windows(self, features: Features) -> ShortWindows:
