@@ -32,6 +32,8 @@ from .saving import check_callbacks
 
 STEPS_ON_GPU = 16
 """Steps of an execution on a GPU, unless ``compile`` is given another number."""
+MANY_SAMPLES = 2048
+"""Samples of a rank's batch from which fused arithmetic is worth a second of compilation."""
 FUNCTIONS = {
     "_training_steps": "train_function",
     "_test_steps": "test_function",
@@ -472,7 +474,10 @@ class TrainableModel(mm.Model):
         )
         if not steps.are_passes:
             kwargs["steps_per_epoch"] = steps.steps
-        self._seed = int(getattr(steps.loader, "seed", 0))
+        loader = steps.loader
+        samples = int(getattr(loader, "batch_size", 0)) * int(getattr(loader, "candidates", 1))
+        self._step.fuses = samples >= MANY_SAMPLES and not self._xla
+        self._seed = int(getattr(loader, "seed", 0))
         self._build_metrics()  # so that a callback can restore them
         self._dropout_seeds = DropoutSeeds(self.layers, collectives.joined().rank)
         weights = kwargs.pop("class_weight", None)

@@ -8,10 +8,11 @@ import tensorflow as tf
 from merlin.models.tf.core.base import Block
 
 from ...foundation.gpu_forms import has_gpu_forms
+from ...parallel.steps.fused import fused
 from .checks import check_dims
 from .mlp import affine
 from .serialization import register_block
-from .shapes import Size, as_rows, beside_candidates, is_one, sizes
+from .shapes import Size, as_rows, is_one, sizes
 
 FEW = 4
 """Candidates that a GPU multiplies one by one."""
@@ -90,14 +91,14 @@ class ActivationUnit(Block):
         of_many, of_few, of_product = (kernel[:, tf.newaxis, :] for kernel in kernels)
         users, few_count, dim = sizes(few)
         units, many_count = of_many.shape[-1], sizes(many)[1]
-        kernel = tf.transpose(few, [0, 2, 1])[..., tf.newaxis] * of_product + of_many
+        kernel = _kernels(tf.transpose(few, [0, 2, 1]), of_product, of_many)
         kernel = tf.reshape(kernel, [users, dim, few_count * units])
         bias = affine(as_rows(few), of_few[:, 0], self._half_bias())  # [users x few, units]
         bias = tf.reshape(bias, [users, 1, few_count * units])
         if many.shape[0] == 1:  # of one user, TensorFlow makes one operation of all three
             hidden = tf.tanh(affine(many[0], kernel[0], bias[0, 0]))
         else:
-            hidden = tf.tanh(tf.matmul(many, kernel) + bias)
+            hidden = _tanh_of_sum(tf.matmul(many, kernel), bias)
         scores = self._after_tanh(tf.reshape(hidden, [users * many_count * few_count, units]))
         return tf.reshape(scores, [users, many_count, few_count])
 
@@ -153,10 +154,9 @@ class ActivationUnit(Block):
         bias = self._half_bias()
         scores = []
         for position in positions:
-            of_position = beside_candidates(tf.matmul(position, of_history), sharing)
-            position = beside_candidates(position, sharing)
-            hidden = affine(target_item * position, of_product, bias)
-            hidden = tf.tanh(hidden + of_position + item)
+            of_position = tf.matmul(position, of_history)
+            hidden = affine(_product(target_item, position), of_product, bias)
+            hidden = _tanh_of_pairs(hidden, item, of_position)
             scores.append(self._after_tanh(hidden))  # [samples, 1]
         return tf.concat(scores, axis=1)
 
@@ -190,6 +190,33 @@ class ActivationUnit(Block):
     def get_config(self) -> dict[str, Any]:
         """Return what rebuilds the block."""
         return {**super().get_config(), "hidden_dims": list(self.hidden_dims)}
+
+
+@fused
+def _product(of_samples: tf.Tensor, of_rows: tf.Tensor) -> tf.Tensor:
+    """Multiply samples with what several of them, one after the other, share: [samples, dim]."""
+    rows, dim = sizes(of_rows)
+    together = tf.reshape(of_samples, [rows, -1, dim]) * tf.expand_dims(of_rows, 1)
+    return tf.reshape(together, [-1, dim])
+
+
+@fused
+def _kernels(few: tf.Tensor, of_product: tf.Tensor, of_many: tf.Tensor) -> tf.Tensor:
+    """Multiply each of the few, [users, dim, few], into a kernel: [users, dim, few, units]."""
+    return tf.expand_dims(few, -1) * of_product + of_many
+
+
+@fused
+def _tanh_of_sum(product: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    return tf.tanh(product + bias)
+
+
+@fused
+def _tanh_of_pairs(hidden: tf.Tensor, item: tf.Tensor, of_rows: tf.Tensor) -> tf.Tensor:
+    """Add up what a layer is the sum of, the last of which several samples share."""
+    rows, units = sizes(of_rows)
+    together = tf.reshape(hidden + item, [rows, -1, units]) + tf.expand_dims(of_rows, 1)
+    return tf.reshape(tf.tanh(together), [-1, units])
 
 
 def _products(candidates: tf.Tensor, history: tf.Tensor) -> tf.Tensor:

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ...parallel.steps.fused import fused
 from .checks import check_dims, check_rate
 from .serialization import ConfiguredBlock, register_block
 
@@ -30,6 +31,12 @@ def affine(inputs: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     return tf.nn.bias_add(tf.matmul(inputs, kernel), bias)
 
 
+@fused
+def _sloped(inputs: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
+    positive = tf.nn.relu(inputs)
+    return positive + alpha * (inputs - positive)
+
+
 @tf.keras.utils.register_keras_serializable(package="merlin_sim")
 class PReLU(tf.keras.layers.PReLU):
     """``x`` where it is above 0, a trained multiple of it elsewhere; the slope starts at 0.1.
@@ -47,8 +54,7 @@ class PReLU(tf.keras.layers.PReLU):
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Return a tensor like ``inputs``."""
-        positive = tf.nn.relu(inputs)
-        return positive + self.alpha * (inputs - positive)
+        return _sloped(inputs, tf.convert_to_tensor(self.alpha))
 
     def get_config(self) -> dict[str, Any]:
         """Return what rebuilds the layer."""

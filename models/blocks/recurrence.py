@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from ...parallel.steps.fused import fused
 from .activation_unit import ActivationUnit
 from .attention import masked_softmax
 from .checks import check_dims, check_positive, check_rate
@@ -166,11 +167,9 @@ class AUGRU(ConfiguredBlock):
         state = new - half_keep[0] * gate * new  # [rows x candidates, units]
         for t in range(1, len(inputs)):
             given = t, inputs[t], candidates
-            gates = _multiply([reset, update], state, *given)
-            of_reset, of_update = (1.0 + tf.tanh(gate) for gate in gates)
-            (new,) = _multiply([candidate], of_reset * state, *given)
-            new = tf.tanh(new)
-            state = new + half_keep[t] * of_update * (state - new)
+            of_reset, of_update = (_multiply(part, state, *given) for part in (reset, update))
+            of_new = _multiply(candidate, _reset(state, *of_reset), *given)
+            state = _evolved(state, half_keep[t], *of_new, *of_update)
         return state
 
     def _products(self, inputs: list[tf.Tensor], candidates: Size) -> list[Product]:
@@ -190,25 +189,42 @@ class AUGRU(ConfiguredBlock):
 
 
 def _multiply(
-    products: list[Product], state: tf.Tensor, t: int, position: tf.Tensor, candidates: Size
+    product: Product, state: tf.Tensor, t: int, position: tf.Tensor, candidates: Size
 ) -> list[tf.Tensor]:
-    """Return the products of an input and the states: [rows x candidates, units] each."""
+    """Return what a product is the sum of: [rows x candidates, units], and [rows, units] or none.
+
+    What the input adds for all candidates of a row is added where the product is used.
+    """
     if is_one(candidates):
         both = tf.concat([position, state], axis=1)  # [rows, dim + units]
-        return [affine(both, product.kernel, product.bias) for product in products]
+        return [affine(both, product.kernel, product.bias)]
     if position.shape[0] == 1:  # of one user, what the input adds is a bias
-        return [affine(state, product.of_state, product.of_inputs[t][0]) for product in products]
-    return [
-        _add_to_candidates(tf.matmul(state, product.of_state), product.of_inputs[t], candidates)
-        for product in products
-    ]
+        return [affine(state, product.of_state, product.of_inputs[t][0])]
+    return [tf.matmul(state, product.of_state), product.of_inputs[t]]
 
 
-def _add_to_candidates(of_samples: tf.Tensor, of_rows: tf.Tensor, candidates: Size) -> tf.Tensor:
-    """Add a row's vector to each of its candidates', without a copy for each of them."""
+def _sum(parts: tuple[tf.Tensor, ...]) -> tf.Tensor:
+    """Add what :func:`_multiply` gives, without a copy of a row's for each candidate."""
+    if len(parts) == 1:
+        return parts[0]
+    of_samples, of_rows = parts
     rows, units = sizes(of_rows)
-    together = tf.reshape(of_samples, [rows, candidates, units])
-    return as_rows(together + of_rows[:, tf.newaxis])
+    together = tf.reshape(of_samples, [rows, -1, units]) + tf.expand_dims(of_rows, 1)
+    return tf.reshape(together, [-1, units])
+
+
+@fused
+def _reset(state: tf.Tensor, *of_reset: tf.Tensor) -> tf.Tensor:
+    """Multiply the states with twice the reset gate."""
+    return (1.0 + tf.tanh(_sum(of_reset))) * state
+
+
+@fused
+def _evolved(state: tf.Tensor, half_keep: tf.Tensor, *products: tf.Tensor) -> tf.Tensor:
+    """Return the next state, of the products of the new one and of the update gate."""
+    half = len(products) // 2
+    new, update = tf.tanh(_sum(products[:half])), 1.0 + tf.tanh(_sum(products[half:]))
+    return new + half_keep * update * (state - new)
 
 
 class Evolution(NamedTuple):
@@ -335,6 +351,12 @@ class AuxiliaryLogits(NamedTuple):
     """Where the next position is real, bool."""
 
 
+@fused
+def _sigmoid_of_sum(of_state: tf.Tensor, of_item: tf.Tensor) -> tf.Tensor:
+    """Return the first hidden layer, of the parts that it is the sum of."""
+    return tf.sigmoid(of_state + of_item)
+
+
 @register_block
 class AuxiliaryNetwork(ConfiguredBlock):
     """Sigmoid MLP on [h(1..T-1), e(2..T)], for the real and the negative history.
@@ -399,23 +421,21 @@ class AuxiliaryNetwork(ConfiguredBlock):
         if len(states) < 2:  # no position has a next one
             nothing = tf.zeros([batch, 0], tf.float32)
             return AuxiliaryLogits(nothing, nothing, history_mask[:, 1:])
-        first = self.dense[0]
+        first, *others, last = self.dense
         units = states[0].shape[-1]
         of_state, of_item = tf.split(tf.convert_to_tensor(first.kernel), [units, self.item_dim])
-        # Time first from here on, as the recurrence made the states: [short - 1, rows, ...].
-        state_part = tf.tensordot(tf.stack(states[:-1]), of_state, axes=1) + first.bias
+        # Time first from here on, as the recurrence made the states: [(short - 1) x rows, ...].
+        state_part = affine(tf.concat(states[:-1], axis=0), of_state, first.bias)
         logits = []
         for items in (history, negative_history):
-            # Split, not sliced: the gradient of a slice fills a whole history with zeros first.
             # Keras casts a layer's first input only.
-            items = tf.cast(items, self.compute_dtype)
-            following = tf.split(items, [1, len(states) - 1], axis=1)[1]
-            item_part = tf.tensordot(tf.transpose(following, [1, 0, 2]), of_item, axes=1)
-            hidden = tf.sigmoid(state_part + item_part)
-            for dense in self.dense[1:-1]:
+            following = tf.unstack(tf.cast(items, self.compute_dtype), axis=1)[1:]
+            item_part = tf.matmul(tf.concat(following, axis=0), of_item)
+            hidden = _sigmoid_of_sum(state_part, item_part)
+            for dense in others:
                 hidden = dense(hidden)
             if self.dropout is not None:
                 hidden = self.dropout(hidden, training=training)
-            scores = self.dense[-1](hidden)
-            logits.append(tf.transpose(tf.squeeze(scores, axis=-1)))  # [rows, short - 1]
+            scores = tf.reshape(last(hidden), [len(states) - 1, batch])
+            logits.append(tf.transpose(scores))  # [rows, short - 1]
         return AuxiliaryLogits(logits[0], logits[1], history_mask[:, 1:])

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from ...foundation.ranks import Ranks
 from ..ranks.collectives import Gradient, average, average_gradients
+from .fused import fused_arithmetic
 from .loss_scale import LossScale
 from .optimizers import HeldRows
 from .sample_batch import Make, SampleBatch, mean_over_counted
@@ -59,7 +60,13 @@ class TrainStep:
         own: trained variables of which this rank has a part that no other has.
         held: rows of tables that move by a part only; None where all move.
         table_gradient: what lookups give tables; None for what suits the device.
+
+    ``fuses``, before the first step, says whether arithmetic is fused: see
+    :func:`~merlin_sim.parallel.steps.fused.fused`. It is worth a compilation where batches are
+    large.
     """
+
+    fuses = False
 
     def __init__(
         self,
@@ -238,7 +245,8 @@ class TrainStep:
         share: tf.Tensor,
         sample_weight: tf.Tensor | None,
     ) -> tuple[list[Gradient], tf.Tensor, tf.Tensor]:
-        with table_gradients(self._table_gradient), tf.GradientTape() as tape:
+        form, fuses = table_gradients(self._table_gradient), fused_arithmetic(self.fuses)
+        with form, fuses, tf.GradientTape() as tape:
             losses, logits = self.model.compute_step(columns, labels, sample_weight, training=True)
             scaled = losses[0] * share * self.loss_scale.scale
         gradients = tape.gradient(
