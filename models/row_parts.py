@@ -8,6 +8,10 @@ import tensorflow as tf
 
 ROWS_PER_PART = 512
 """Rows of a part at most (see ``benchmarks/bench_candidates.py``)."""
+MOST_ROWS = 2048
+"""The same of a large batch, which has :data:`SIDE_BY_SIDE` parts all the same."""
+SIDE_BY_SIDE = 2
+"""Cores that parts are to keep busy."""
 
 
 def in_parts(

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from ...models.row_parts import ROWS_PER_PART, in_parts
+from ...models.row_parts import MOST_ROWS, ROWS_PER_PART, SIDE_BY_SIDE, in_parts
+from ...parallel.steps.fused import fused_arithmetic
 from ...parallel.steps.sample_batch import Make, SampleBatch
 from ...parallel.steps.train_step import batch_spec
 from .scored_rows import Array
@@ -66,7 +67,9 @@ class Predictor:
             def predict(given: Any) -> tuple[tf.Tensor, ...]:
                 batch = SampleBatch(*make(given))
                 kept = [batch.column(name) for name in keep]
-                return (self._run(batch.columns), *batch.flat(), *kept)
+                with fused_arithmetic(not self.xla):  # all batches have one shape
+                    scores = self._run(batch.columns)
+                return (scores, *batch.flat(), *kept)
 
             compiled = tf.function(
                 predict,
@@ -84,9 +87,12 @@ class Predictor:
         if not self.parts:
             logits = self._logits(columns)
         else:
-            most = max(1, ROWS_PER_PART // self._samples_of_a_row(columns))
+            rows = tf.shape(next(iter(columns.values())))[0]
+            samples = self._samples_of_a_row(columns)
+            least, most = (max(1, size // samples) for size in (ROWS_PER_PART, MOST_ROWS))
+            most = tf.clip_by_value((rows + SIDE_BY_SIDE - 1) // SIDE_BY_SIDE, least, most)
             logits = tf.cond(
-                tf.shape(next(iter(columns.values())))[0] > most,
+                rows > most,
                 lambda: in_parts(self._logits, columns, most),
                 lambda: self._logits(columns),
             )

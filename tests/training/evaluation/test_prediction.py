@@ -27,7 +27,8 @@ def calls(monkeypatch):
         calls.append(rows_per_part)
         return in_parts(function, rows, rows_per_part)
 
-    monkeypatch.setattr(prediction, "ROWS_PER_PART", 8)
+    for name in ("ROWS_PER_PART", "MOST_ROWS"):
+        monkeypatch.setattr(prediction, name, 8)
     monkeypatch.setattr(prediction, "in_parts", counted)
     return calls
 
@@ -45,7 +46,7 @@ def test_batches_of_any_size_have_the_scores_of_the_whole(sim_dataset, calls, ba
     expected = scores_of(Predictor(model), batches)
     assert not calls and len(expected) == 101
     received = scores_of(Predictor(model, parts=True), batches)
-    assert calls == [8]  # traced once, whatever the size
+    assert len(calls) == 1  # traced once, whatever the size
     np.testing.assert_allclose(received, expected, rtol=1e-6)
 
 
