@@ -147,12 +147,7 @@ COUNTED = (ROLE, TAKEN_SO_FAR, SAMPLES_SO_FAR)
 
 @dataclass(frozen=True)
 class EarlierHistories:
-    """What a dataset keeps of its users' histories, as its workflow.json says.
-
-    >>> kept = EarlierHistories(Path("old"), 100, "int", {"users.000000.parquet": "0" * 64})
-    >>> EarlierHistories.of_plain(Path("old"), kept.to_plain()) == kept
-    True
-    """
+    """What a dataset keeps of its users' histories, as its workflow.json says."""
 
     directory: Path
     """The dataset."""
@@ -162,15 +157,6 @@ class EarlierHistories:
     """What its times are; see :meth:`~merlin_sim.workflows.table_log.TableLog.time_kind`."""
     files: Mapping[str, str]
     """Their names and their SHA-256."""
-
-    @classmethod
-    def of_plain(cls, directory: Path, plain: Any) -> EarlierHistories | None:
-        """Read them as workflow.json holds them; none where the dataset keeps none."""
-        return None if plain is None else cls(directory, **plain)
-
-    def to_plain(self) -> dict[str, Any]:
-        """Return them as workflow.json holds them."""
-        return {"longest": self.longest, "times": self.times, "files": dict(self.files)}
 
     @property
     def paths(self) -> list[Path]:

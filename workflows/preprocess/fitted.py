@@ -93,13 +93,14 @@ class FittedWorkflow:
             for stated in operator["learned"].get("vocabularies", {}).values():
                 checked_file(path.parent, **stated)
         columns, rules, numbers = _learned(path, record, document)
+        history = document["history"]
         return cls(
             Path(directory),
             columns,
             rules,
             record["learned"]["sizes"],
             numbers,
-            EarlierHistories.of_plain(Path(directory), document["history"]),
+            None if history is None else EarlierHistories(Path(directory), **history),
             read_json(path, "JSON, a fitted workflow")[DIGEST],
         )
 
@@ -294,7 +295,9 @@ def write_fitted(
         grown_from: Whose vocabularies these grew from, if they did.
     """
     sections = {
-        "history": None if kept is None else kept.to_plain(),
+        "history": None
+        if kept is None
+        else {"longest": kept.longest, "times": kept.times, "files": kept.files},
         "grown_from": None
         if grown_from is None
         else {"fingerprint": grown_from.fingerprint, "sizes": grown_from.sizes},
