@@ -104,6 +104,14 @@ def test_raw_events_get_the_scores_of_their_rows(home, log, tmp_path):
     run("score", home / "servable", "--input", tmp_path / "events.jsonl", *output)
     scores = [s[0] for s in pq.read_table(output[1])["scores"].to_pylist()]
     np.testing.assert_allclose(scores, expected, atol=1e-5)
+    log.groupby("who").apply(lambda rows: rows[:-1]).to_parquet(tmp_path / "before.parquet")
+    run("histories", "load", tmp_path / "store", tmp_path / "before.parquet", *COLUMNS)
+    kept = [{n: value for n, value in event.items() if n != "history"} for event in events]
+    (tmp_path / "kept.jsonl").write_text("\n".join(map(json.dumps, kept)))
+    output = ("--output", tmp_path / "kept.parquet", "--histories", tmp_path / "store")
+    run("score", home / "servable", "--input", tmp_path / "kept.jsonl", *output)
+    of_store = [s[0] for s in pq.read_table(output[1])["scores"].to_pylist()]
+    np.testing.assert_allclose(of_store, scores, atol=1e-6)
     cut = [{**event, "history": event["history"][-WINDOW:]} for event in events]
     (tmp_path / "cut.jsonl").write_text("\n".join(map(json.dumps, cut)))
     output = ("--output", tmp_path / "cut.parquet")
