@@ -4,7 +4,7 @@
 #   make setup    the environment   make lint     what CI checks first
 #   make format   put code in order make bench    measure
 #   make docs     build the site    make lock     resolve requirements/*lock.txt
-#   make bench-records  measure SIM beside the published code on a quiet machine, and render the pages
+#   make bench-records  measure beside the published code and plain Keras on a quiet machine, and render the pages
 #   make coverage run the tests, and tell which lines they ran
 #   make package  the sdist and the wheel in dist/, tried in an empty environment
 #   make attack   wrong input, layouts and kills, for MINUTES=30 or until something fails
@@ -65,6 +65,7 @@ bench: $(READY)
 # MERLIN_SIM_PUBLISHED and MERLIN_SIM_PUBLISHED_PACKAGES: see docs/benchmarks.md.
 bench-records: $(READY)
 	MERLIN_SIM_RECORDS=benchmarks/records $(BIN)/python benchmarks/bench_published.py $(BENCH_ARGS)
+	MERLIN_SIM_RECORDS=benchmarks/records $(BIN)/python benchmarks/bench_dlrm.py step
 	$(BIN)/python benchmarks/render.py
 
 docs: $(READY)

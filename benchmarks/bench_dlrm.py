@@ -91,8 +91,9 @@ def every_batch(work, batches):
     return run
 
 
-def our_steps(optimizer: str) -> Works:
+def our_steps(optimizer: str, policy: str = "float32") -> Works:
     """Make the step of this package's loop."""
+    tf.keras.mixed_precision.set_global_policy(policy)
     model = build_model("dlrm", dlrm_schema())
     step = TrainStep(
         model,
@@ -129,6 +130,8 @@ def bench_step() -> None:
         works = {baseline: plain["rows"], f"{baseline}, dense gradients": plain["dense"]}
         for name in ours:
             works[f"step, {name}"] = OwnProcess(our_steps, name).works[name]
+        bf16 = OwnProcess(our_steps, optimizer, "mixed_bfloat16").works[optimizer]
+        works[f"step, {optimizer}, --precision bf16"] = bf16
         in_turn(works, 2)
         recording.table(optimizer, "samples/s", in_turn(works, ROUNDS), baseline)
     recording.end()
