@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from merlin_sim.models.blocks import stacked_attention
-from merlin_sim.models.blocks.stacked_attention import StackedCrossAttention
+from merlin_sim.models import stca
+from merlin_sim.models.stca import StackedCrossAttention
 
 USERS, COUNT, LENGTH, DIM = 6, 4, 7, 8
 
@@ -62,7 +62,7 @@ def reference(attention, candidate, history, mask, times, places):
         gate = x @ w[f"{name}_gate"]
         x = (gate / (1 + np.exp(-gate)) * (x @ w[f"{name}_up"])) @ w[f"{name}_down"]
         x = x - x.mean(-1, keepdims=True)
-        x = x / np.sqrt((x**2).mean(-1, keepdims=True) + stacked_attention.EPSILON)
+        x = x / np.sqrt((x**2).mean(-1, keepdims=True) + stca.EPSILON)
         return x * w[f"{name}_scale"] + w[f"{name}_offset"]
 
     of_times, of_places = attention.of_times, attention.of_places
@@ -129,7 +129,7 @@ def test_parts_of_the_users_have_the_same_results_and_gradients(
 ):
     whole = computed(attention, given)
     assert attention._parts(*given[:2]) == 1
-    monkeypatch.setattr(stacked_attention, "NUMBERS_PER_PART", 6000)
+    monkeypatch.setattr(stca, "NUMBERS_PER_PART", 6000)
     assert attention._parts(*given[:2]) == 2
     run = lambda: computed(attention, given)  # noqa: E731
     if compiled is not None:
