@@ -10,6 +10,8 @@ ROWS_PER_PART = 512
 """Rows of a part at most (see ``benchmarks/bench_candidates.py``)."""
 MOST_ROWS = 2048
 """The same of a large batch, which has :data:`SIDE_BY_SIDE` parts all the same."""
+MOST_POSITIONS = 2**21
+"""Positions of histories in such a part at most: 256 MiB of vectors of 32 numbers."""
 SIDE_BY_SIDE = 2
 """Cores that parts are to keep busy."""
 

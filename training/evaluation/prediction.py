@@ -7,7 +7,13 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from ...models.row_parts import MOST_ROWS, ROWS_PER_PART, SIDE_BY_SIDE, in_parts
+from ...models.row_parts import (
+    MOST_POSITIONS,
+    MOST_ROWS,
+    ROWS_PER_PART,
+    SIDE_BY_SIDE,
+    in_parts,
+)
 from ...parallel.steps.fused import fused_arithmetic
 from ...parallel.steps.sample_batch import Make, SampleBatch
 from ...parallel.steps.train_step import batch_spec
@@ -89,7 +95,9 @@ class Predictor:
         else:
             rows = tf.shape(next(iter(columns.values())))[0]
             samples = self._samples_of_a_row(columns)
-            least, most = (max(1, size // samples) for size in (ROWS_PER_PART, MOST_ROWS))
+            least = max(1, ROWS_PER_PART // samples)
+            positions = max([1, *(c.shape[1] or 1 for c in columns.values() if c.shape.rank == 2)])
+            most = max(least, min(MOST_ROWS // samples, MOST_POSITIONS // positions))
             most = tf.clip_by_value((rows + SIDE_BY_SIDE - 1) // SIDE_BY_SIDE, least, most)
             logits = tf.cond(
                 rows > most,

@@ -50,6 +50,23 @@ def test_batches_of_any_size_have_the_scores_of_the_whole(sim_dataset, calls, ba
     np.testing.assert_allclose(received, expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize(("length", "rows"), [(10, 100), (100, 20), (10_000, 8)])
+def test_longer_histories_have_smaller_parts(monkeypatch, length, rows):
+    """They would not fit into memory; at least as many rows as are worth a part stay together."""
+
+    class Model:
+        def forward(self, columns):
+            sizes.append(tf.shape(columns["history"])[0])
+            tf.debugging.assert_less_equal(sizes[-1], rows)
+            return SimpleNamespace(logits=tf.reduce_sum(columns["history"], 1, keepdims=True))
+
+    sizes = []
+    monkeypatch.setattr(prediction, "ROWS_PER_PART", 8)
+    monkeypatch.setattr(prediction, "MOST_POSITIONS", 2_000)
+    scores = Predictor(Model(), parts=True)({"history": tf.zeros([200, length])})
+    assert scores.shape == [200] and len(sizes) == 2  # traced in parts, and whole
+
+
 @pytest.mark.parametrize(
     ("threads", "devices", "parts"),
     [("1", [], True), ("2", [], False), (None, [], False), ("1", ["GPU:0"], False)],
