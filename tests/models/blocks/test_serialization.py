@@ -27,6 +27,7 @@ ABSTRACT = {
     "SearchedBlock",
     "SearchUnit",
     "AttentionUnit",
+    "WholeHistoryBlock",
 }
 BLOCKS = [block for block in every_block() if block.__name__ not in ABSTRACT]
 
