@@ -30,7 +30,7 @@ class Users(NamedTuple):
     """Users' rows as tensors, one user after the other."""
 
     features: dict[str, tf.Tensor]
-    """[users] By feature that belongs to the user; one of them tells users apart."""
+    """[users] By feature that belongs to the user; one of them identifies users."""
     items: tf.Tensor
     """[interactions] Of all histories, oldest first."""
     starts: tf.Tensor

@@ -1,6 +1,6 @@
 """Merlin's TensorFlow loader, exact over ranks, that can be started at any step.
 
-What it reads stays on the device; a step is told which rows of it are its batch.
+What it reads stays on the device; a step takes the rows that are its batch.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
 
     @property
     def key(self) -> Any:
-        """What tells what is read from what another loader reads."""
+        """What distinguishes what is read from what another loader reads."""
         raise NotImplementedError
 
     def part_entries(self, plan: EpochPlan, block: Block, part: int, number: int) -> Array:
@@ -334,7 +334,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
             if self.are_resident:
                 block = self._all_data
             else:
-                with told_of_memory(self):
+                with explaining_memory(self):
                     block = self.read([groups[place] for place in planned.places], False)
 
             def entries_of(
@@ -360,7 +360,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
     def _all_data(self) -> Block:
         found = _resident.get(self.key)
         if found is None:
-            with told_of_memory(self):
+            with explaining_memory(self):
                 _resident[self.key] = found = self.read(self.all_groups, True)
         return found
 
@@ -512,7 +512,7 @@ def _traced(
 
 
 @contextmanager
-def told_of_memory(loader: Loader) -> Iterator[None]:
+def explaining_memory(loader: Loader) -> Iterator[None]:
     """Say what to lower where a GPU's memory does not suffice for what is read.
 
     Raises:

@@ -194,7 +194,7 @@ def _require_parquet(file: Any) -> None:
 
 
 def user_column(schema: Schema) -> str | None:
-    """Name the column whose ids tell users apart: tagged user_id, else the first of a user."""
+    """Name the column whose ids identify users: tagged user_id, else the first of a user."""
     for tag in (Tags.USER_ID, Tags.USER):
         for column in schema.select_by_tag(tag):
             if not column.is_list:

@@ -1,4 +1,4 @@
-"""Rows as they are stored: they are on the device, a step is told which of them it takes."""
+"""Rows as they are stored: they are on the device, a step takes some of them by number."""
 
 from __future__ import annotations
 

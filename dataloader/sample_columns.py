@@ -235,7 +235,7 @@ class SampleColumns:
     """The column of labels, if it is asked for."""
     label_type: tf.DType
     user: str
-    """The feature that tells users apart."""
+    """The feature that identifies users."""
     users: tuple[str, ...]
     """The user features, contexts and numbers beside them that are asked for."""
     per_interaction: frozenset[str]

@@ -1,4 +1,4 @@
-"""Samples made of users: the users are on the device, a step is told where its samples are."""
+"""Samples made of users: the users are on the device, a step takes its samples by number."""
 
 from __future__ import annotations
 

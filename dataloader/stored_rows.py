@@ -102,7 +102,7 @@ class StoredRows:
 
     @property
     def key(self) -> Any:
-        """What tells these rows from others."""
+        """What distinguishes these rows from others."""
         return tuple((path, state) for path, (_, state) in self._files.items()), repr(self._schema)
 
     @property
@@ -232,7 +232,7 @@ def of_file(path: str, schema: Schema, cpu: bool | None = None) -> merlin.io.Dat
 
 
 def version(path: str) -> tuple[int, ...]:
-    """Tell one state of a local file from another."""
+    """Identify one state of a local file."""
     if not Path(path).is_file():
         return ()
     found = Path(path).stat()

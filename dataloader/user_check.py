@@ -25,7 +25,7 @@ class StoredUsers:
     origin: Callable[[int], str]
     """Names the file and row of a user."""
     users: Mapping[str, Array]
-    """[users] By feature; the first tells users apart."""
+    """[users] By feature; the first identifies users."""
     lists: Mapping[str, tuple[Array, Array]]
     """By column: of all interactions [interactions], and where each user's begin [users + 1]."""
     ranges: Mapping[str, tuple[Array, Array]]

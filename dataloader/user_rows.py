@@ -119,7 +119,7 @@ class UserBlock:
     """The users of some row groups, as arrays."""
 
     features: Mapping[str, Array]
-    """[users] By feature that belongs to the user; one of them tells users apart."""
+    """[users] By feature that belongs to the user; one of them identifies users."""
     items: Array
     """[interactions] Of all histories."""
     starts: Array
@@ -209,7 +209,7 @@ class UserRows:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What tells these users from others: the same of all mappings of the same files."""
+        """What distinguishes these users: the same of all mappings of the same files."""
         files = tuple((str(group.path), group.version) for group in self.groups)
         moments = (*self.moments, *self.lifetimes)
         return files, tuple(self._columns), moments, self.last_item, repr(self.layout)

@@ -284,7 +284,7 @@ class BlockModel(SavableModel):
         return self.body.channels.schema.select_by_name(list(self.served_columns))
 
     def build(self, input_shape: Any = None) -> None:
-        """Create all weights; schema and options tell every size."""
+        """Create all weights; schema and options give every size."""
         self.body.build()
         self.output_block.build(tf.TensorShape([None, self.body.output_dim]))
         self.built = True

@@ -52,11 +52,11 @@ METRICS = ("auc", "exact_auc", "log_loss", "gauc", "calibration_error")
 """What is known of every family's test data, where the dataset tells users apart."""
 
 
-def told_by(options: type[Any]) -> dict[str, str]:
+def described_by(options: type[Any]) -> dict[str, str]:
     """Return what the docstrings under the fields of an options class say, for the command line.
 
     >>> from .options import DINOptions
-    >>> told_by(DINOptions)["attention"]
+    >>> described_by(DINOptions)["attention"]
     'How a position is scored: "dot" or "activation_unit".'
     """
     found = {}

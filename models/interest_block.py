@@ -116,7 +116,7 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
         return self.classifier.output_dim(self.classified_dim)
 
     def build(self, input_shape: Any = None) -> None:
-        """Create all weights; schema and options tell every size."""
+        """Create all weights; schema and options give every size."""
         if self.built:
             return
         with tf.name_scope(self.embedding.name):

@@ -24,7 +24,7 @@ from ..schemas.channels import (
     USER_NUMERICAL,
     register_contract,
 )
-from .family import Family, Preset, Request, told_by
+from .family import Family, Preset, Request, described_by
 from .options import (
     DCNv2Options,
     DIENOptions,
@@ -79,7 +79,7 @@ def _of_interest(name: str, options: type[Any], place: str, **kwargs: Any) -> Fa
         model=f"merlin_sim.models.{place}",
         looked_up=(*SERVED_IDS, NEGATIVE_HISTORY),
         request=Request.EVENTS,
-        help=told_by(options),
+        help=described_by(options),
         **kept,
     )
 
@@ -96,7 +96,7 @@ def _of_ranking(name: str, options: type[Any], model: str) -> Family:
         metrics=("auc", "exact_auc", "log_loss", "calibration_error"),
         large_operations=True,
         compiles_after_lookups=True,
-        help=told_by(options),
+        help=described_by(options),
     )
 
 
@@ -124,7 +124,7 @@ OWN = (
         request=Request.EVENTS,
         metrics=("auc", "exact_auc", "gauc"),
         counts_targets=True,
-        help=told_by(TwoTowerOptions),
+        help=described_by(TwoTowerOptions),
     ),
     _of_ranking("dlrm", DLRMOptions, "DLRMModel"),
     _of_ranking("dcnv2", DCNv2Options, "DCNv2Model"),

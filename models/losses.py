@@ -1,4 +1,4 @@
-"""What is minimised: the published objective or a loss of one's own, and what is told of it."""
+"""What is minimised: the published objective or a loss of one's own, and what is reported of it."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ class RankingBlock(ColumnsBlock[AnyRankingOptions]):
         return self.top.output_dim(self.joined_dim)
 
     def build(self, input_shape: Any = None) -> None:
-        """Create all weights; schema and options tell every size."""
+        """Create all weights; schema and options give every size."""
         if self.built:
             return
         for embedding in self.embeddings:

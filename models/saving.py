@@ -213,7 +213,7 @@ MOST_LISTED = 10
 
 
 def is_checkpoint(path: Path | str) -> bool:
-    """Tell whether a path is a run's directory of checkpoints, or one of them."""
+    """Return whether a path is a run's directory of checkpoints, or one of them."""
     place = Path(path)
     return (place / MANIFEST).is_file() or bool(CheckpointStore(place).names())
 

@@ -290,7 +290,7 @@ class SearchedModel(InterestModel):
     """
 
     has_search: ClassVar[bool] = True
-    """Whether it searches a long history, of which a report tells what the search keeps."""
+    """Whether it searches a long history, of which a report shows what the search keeps."""
 
 
 @register_block

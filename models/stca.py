@@ -249,7 +249,7 @@ class StackedCrossAttention(ConfiguredBlock):
         return tf.reshape(tf.transpose(found, [0, 2, 1, 3]), [users, count, self.layer_dim])
 
     def makes_keys(self, candidates: Size, dim: int) -> Any:
-        """Tell whether, for so many candidates, to make keys and values takes fewer products."""
+        """Return whether, for so many candidates, to make keys and values takes fewer products."""
         return candidates * (self.heads * dim - self.layer_dim) > dim * self.layer_dim
 
     def _by_head(self, vectors: tf.Tensor) -> tf.Tensor:

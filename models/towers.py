@@ -142,7 +142,7 @@ class TwoTowerBlock(ColumnsBlock[TwoTowerOptions]):
         return 1
 
     def build(self, input_shape: Any = None) -> None:
-        """Create all weights; schema and options tell every size."""
+        """Create all weights; schema and options give every size."""
         if self.built:
             return
         with tf.name_scope(self.embedding.name):

@@ -64,7 +64,7 @@ class HomePage:
     """Makes the page, at most once in a while however often it is asked for.
 
     Args:
-        status: Tells how the server is.
+        status: Reports how the server is.
         sections: Further sections; what they need is read when they are asked for.
         form: What a visitor may try.
         kept: Seconds for which a page is answered again.

@@ -152,7 +152,7 @@ def read_workflow(servable: Servable) -> tuple[FeatureSet, FittedNumbers, str] |
 
 
 def is_of_numbers(features: FeatureSet, domain: str) -> bool:
-    """Tell whether the workflow makes the keys of a domain of numbers."""
+    """Return whether the workflow makes the keys of a domain of numbers."""
     bucketed = (number.name for of in LEVELS for number in features.bucketed(of))
     return domain in bucketed or any(domain in features.categories(of) for of in LEVELS)
 

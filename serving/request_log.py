@@ -42,7 +42,7 @@ class RequestLog:
         version: Of the model.
         ids: What its ids mean.
         draw: Gives a number from 0 to 1 for each event.
-        clock: Tells the time, in seconds.
+        clock: Returns the time, in seconds.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What a server and its models are told."""
+"""The settings of a server and its models."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class ServerOptions:
     start_timeout: float = 120.0
     """Seconds until each start must be ready."""
     exit_timeout: int = 30
-    """Seconds for requests in flight to be answered, once it is told to stop."""
+    """Seconds for requests in flight to be answered, once it is to stop."""
     histories: str | None = None
     """Where the histories of events that bring none are kept, and those that are sent go."""
     request_log: LogSettings | None = None

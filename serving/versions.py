@@ -26,7 +26,7 @@ class Canary(NamedTuple):
 
 
 def meets_canary(user: Any, canary: Canary) -> bool:
-    """Tell whether a user meets a canary: always the same, and other users for each version.
+    """Return whether a user meets a canary: always the same, and other users for each version.
 
     >>> meets_canary("A1", Canary(8, 0.5)) == meets_canary("A1", Canary(8, 0.5))
     True

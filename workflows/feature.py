@@ -214,7 +214,7 @@ class FeatureSet:
     """The item, or features of it, whose occurrences in the user's whole history are counted."""
 
     def __bool__(self) -> bool:
-        """Tell whether there is any."""
+        """Return whether there is any."""
         made = (self.features, self.crosses, self.encodings, self.lifetime_counts)
         return any(made) or self.time_intervals is not None
 

@@ -1,4 +1,4 @@
-"""Reads the features that a log is read for, from YAML, and tells all that is wrong at once."""
+"""Reads the features that a log is read for, from YAML, and reports all that is wrong at once."""
 
 from __future__ import annotations
 

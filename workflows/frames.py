@@ -30,7 +30,7 @@ class ArrowLists(pd.arrays.ArrowExtensionArray):
 
 
 def uses_gpu() -> bool:
-    """Tell whether frames are made on a GPU."""
+    """Return whether frames are made on a GPU."""
     return cudf is not None
 
 
@@ -40,7 +40,7 @@ def spill() -> None:
 
 
 def is_on_gpu(frame: Any) -> bool:
-    """Tell whether a frame or series is cudf's."""
+    """Return whether a frame or series is cudf's."""
     return not isinstance(frame, (pd.DataFrame, pd.Series))
 
 

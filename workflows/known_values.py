@@ -38,7 +38,7 @@ def cycles_of(features: FeatureSet) -> dict[str, tuple[str, ...]]:
 
 
 def known_rows(name: str, table: pa.Table, cycle: Sequence[str] = ()) -> Mask:
-    """Tell which rows have a value: neither null, nor ``no_<column>``, nor an empty list.
+    """Return which rows have a value: neither null, nor ``no_<column>``, nor an empty list.
 
     >>> known_rows("brand", pa.table({"brand": ["x", "no_brand"]})).tolist()
     [True, False]
@@ -157,7 +157,7 @@ def fill_as_of(
 
 
 def changes_by_code(values: Array, codes: Array) -> Mask:
-    """Tell which codes have different values.
+    """Return which codes have different values.
 
     >>> changes_by_code(np.array([5, 5, 6, 7]), np.array([0, 0, 1, 1])).tolist()
     [False, True]
@@ -204,7 +204,7 @@ class ItemValues:
         )
 
     def changes(self, name: str) -> bool:
-        """Tell whether a column has changes."""
+        """Return whether a column has changes."""
         return self.path(name).is_file()
 
     def at(self, name: str, ids: Array, times: Array, last: Array) -> Array:
@@ -232,7 +232,7 @@ class ItemValues:
     def is_outdated(
         self, name: str, ids: Array, times: Array, latest: Array
     ) -> npt.NDArray[np.bool_]:
-        """Tell which items have another value at a time than the latest one that was learned.
+        """Return which items have another value at a time than the latest one that was learned.
 
         Args:
             name: The stored column.

@@ -53,7 +53,7 @@ def fits_feature(feature: AnyFeature, kind: pa.DataType) -> tuple[bool, str]:
 
 
 def read_unfit(feature: AnyFeature, read: ReadFeature, fitted: FittedNumbers) -> ReadFeature | None:
-    """Tell which numbers that were read do not fit their operators; None where all others do.
+    """Return which numbers that were read do not fit their operators; None where all others do.
 
     Args:
         feature: What becomes of the column.

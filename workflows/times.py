@@ -167,7 +167,7 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def kind_of_timestamp(values: pa.Array) -> str | None:
-    """Tell what the first value in a column of text is; None where there is no value."""
+    """Return what the first value in a column of text is; None where there is no value."""
     for value in pc.cast(values, pa.binary()):
         text = (value.as_py() or b"").decode("utf-8", "replace").strip()
         if text:
@@ -179,7 +179,7 @@ def kind_of_timestamp(values: pa.Array) -> str | None:
 
 
 def kind_of_times(kind: pa.DataType) -> str:
-    """Tell what the numbers are that a column of times becomes.
+    """Return what the numbers are that a column of times becomes.
 
     >>> [kind_of_times(kind) for kind in (pa.int32(), pa.timestamp("ns"), pa.date32())]
     ['int', 'date in ns', 'date in days']
@@ -192,7 +192,7 @@ def kind_of_times(kind: pa.DataType) -> str:
 
 
 def kind_of_column(values: pa.Array) -> str:
-    """Tell what a column of times becomes, text or not.
+    """Return what a column of times becomes, text or not.
 
     >>> kind_of_column(pa.array(["2024-01-01T12:00:00Z"])), kind_of_column(pa.array(["12"]))
     ('date in us', 'int')
@@ -400,7 +400,7 @@ class LogTimes:
         return f"{time} ({_date(_seconds(time, self.kind, self.unit))})"
 
     def __str__(self) -> str:
-        """Tell the first and the last."""
+        """Return the first and the last."""
         ends = f"{self.shown(self.range.first)} to {self.shown(self.range.last)}"
         if self.kind in NANOSECONDS:
             return ends

@@ -321,7 +321,7 @@ class Program:
 
 
 def _is_sort(one: Instruction) -> bool:
-    """Tell whether it puts something in order."""
+    """Return whether it puts something in order."""
     calls_top_k = one.opcode == "custom-call" and 'custom_call_target="TopK"' in one.rest
     return one.opcode in ("sort", "topk") or calls_top_k
 

@@ -21,7 +21,7 @@ def sizes(tensor: tf.Tensor) -> list[Size]:
 
 
 def is_one(size: Size) -> bool:
-    """Tell whether a size is known to be 1."""
+    """Return whether a size is known to be 1."""
     return isinstance(size, int) and size == 1
 
 

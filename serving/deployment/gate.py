@@ -146,7 +146,7 @@ class _RowColumns:
 
 
 def _unknown(values: Array, name: str, current: Judged, dataset: DatasetDirectory) -> Array:
-    """Tell which ids the current model has no vector for, or did not have when it was trained."""
+    """Return which ids the current model has no vector for, or did not have when it was trained."""
     largest = next((c.largest_id for c in current.columns.all if c.name == name), None)
     if largest is None and current.ids is not None:
         domain = domain_of(dataset.schema[name])
@@ -178,7 +178,7 @@ class GateRules:
 
     margins: Margins
     least_users: int = 100
-    """Users below which a segment is told, and not judged."""
+    """Users below which a segment is reported, and not judged."""
     strict_segments: bool = False
     """Whether a segment has to be known to be not worse; else it must not be known to be worse."""
     draws: int = DRAWS

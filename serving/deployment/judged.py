@@ -63,7 +63,7 @@ class Judged:
         return scores
 
     def was_trained_on(self, dataset: DatasetDirectory, mapping: str) -> bool:
-        """Tell whether rows of a mapping of this dataset trained the model, as far as it is noted.
+        """Return whether rows of a mapping of this dataset trained the model, as far as is noted.
 
         A model notes the datasets of its last run: its own, and the one that the run replayed.
         """

@@ -296,7 +296,7 @@ class Registry:
 
         Args:
             keep: How many of the newest stay.
-            say: Told which a server has.
+            say: Called with which a server has.
         """
         removed: list[int] = []
         with self._changing(), contextlib.ExitStack() as stack:

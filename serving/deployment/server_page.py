@@ -1,4 +1,4 @@
-"""What a server's page tells of trained models: versions, the last gate, drift."""
+"""What a server's page shows of trained models: versions, the last gate, drift."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TRIES = 3
 
 
 def last_drift(directory: Path) -> list[Text | Table | Figures]:
-    """Tell what the newest report in a directory says.
+    """Return what the newest report in a directory says.
 
     Args:
         directory: Of `drift --output`; it need not be there yet.
@@ -97,7 +97,7 @@ Parts = list[Text | Table | Figures]
 def server_sections(
     registry: Path | None, drift: Path | None, canary: int | None
 ) -> list[tuple[str, Parts]]:
-    """Tell of a registry and of a report of drift; what cannot be read is said in its place.
+    """Report a registry and a report of drift; what cannot be read is said in its place.
 
     Args:
         registry: Its directory; None where there is none.
@@ -115,9 +115,9 @@ def server_sections(
     return sections
 
 
-def _or_why_not(place: Path, tell: Callable[[], Parts]) -> Parts:
+def _or_why_not(place: Path, parts: Callable[[], Parts]) -> Parts:
     try:
-        return tell()
+        return parts()
     except (MerlinSimError, OSError) as error:
         # Whoever sees the page need not know where things lie.
         return [Text(str(error).replace(str(place), place.name))]

@@ -38,8 +38,8 @@ def read_log(
     Args:
         source: The log, with the columns that say so.
         on_bad_rows: Whether rows that cannot be read are refused or left out.
-        bad: Told which were left out.
-        narrator: Told how far it is.
+        bad: Gets those that were left out.
+        narrator: Hears how far it is.
     """
     columns, kind = source.columns, source.time_kind()
     with narrator.phase("reading interactions", source.size()) as report:

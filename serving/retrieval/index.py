@@ -289,7 +289,7 @@ def write_index(
         output: Directory to make.
         users: As in :meth:`ItemIndex.build`.
         overwrite: Replace a directory that holds something.
-        say: Told, in a sentence, what was found of an earlier run.
+        say: Called with a sentence on what was found of an earlier run.
     """
     check_apart(output, [towers.servable.path])
     with staged_directory(output, overwrite=overwrite, say=say) as directory:

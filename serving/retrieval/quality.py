@@ -226,7 +226,7 @@ class CoOccurrence:
 
 
 TOP = 20
-"""Places of an answer of which NDCG and coverage are told."""
+"""Places of an answer of which NDCG and coverage are reported."""
 RECALLS = (20, 100, 500)
 RETRIEVED = 500
 POPULAR, CO_OCCURRENCE, INDEX = "popular items", "co-occurrence", "towers, index"

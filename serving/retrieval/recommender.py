@@ -155,7 +155,7 @@ class Recommender:
         ranker: What scores the retrieved items; None for the cosine of the vectors.
         rules: What may be recommended, and in which order.
         retrieved: How many items are retrieved.
-        observe: Told how long stages take, by several threads.
+        observe: Called with how long stages take, by several threads.
     """
 
     towers: Towers

@@ -70,7 +70,7 @@ class Access:
         return not self._tokens
 
     def allows(self, authorization: str | None) -> bool:
-        """Tell whether a header has a token: ``Bearer``, or as the password of ``Basic``."""
+        """Return whether a header has a token: ``Bearer``, or as the password of ``Basic``."""
         if self.is_open:
             return True
         kind, _, given = (authorization or "").partition(" ")

@@ -196,7 +196,7 @@ def export_model(
             (or as the dataset has them, if it has padded rows itself).
         overwrite: Replace a directory that holds something.
         checkpoint: What the manifest is to say of the checkpoint.
-        say: Told, in a sentence, what was found of an earlier run.
+        say: Called with a sentence on what was found of an earlier run.
     """
     output = Path(output)
     check_apart(output, [dataset.path])

@@ -261,7 +261,7 @@ class Idleness:
 
     Args:
         processes: Names the processes.
-        clock: Tells the time, in seconds.
+        clock: Returns the time, in seconds.
         work: Tells the seconds computed and the bytes read by processes, and whether one of them
             runs or waits for its turn or a disk.
     """
@@ -278,7 +278,7 @@ class Idleness:
         self._since = clock()
 
     def lasted(self, seconds: float) -> bool:
-        """Tell whether nothing has been done for so long."""
+        """Return whether nothing has been done for so long."""
         computed, read, is_busy = self._work(self._processes())
         before, read_before = self._done
         is_done = computed - before > _LEAST_SECONDS or read - read_before > _LEAST_BYTES

@@ -41,10 +41,10 @@ class Replicas:
     Args:
         wanted: Says what should be served now.
         make: Starts a Triton on a version.
-        switch: Told which one answers from now on; None for none.
-        say: Told what happens, in sentences.
+        switch: Called with which one answers from now on; None for none.
+        say: Called with what happens, in sentences.
         has_standby: Whether one more is kept ready.
-        clock: Tells the time, in seconds.
+        clock: Returns the time, in seconds.
     """
 
     def __init__(

@@ -212,7 +212,7 @@ def write_stock_repository(
         output: The directory to make.
         limits: What ``workflow`` refuses.
         overwrite: Replace a directory that holds something.
-        say: Told, in a sentence, what was found of an earlier run.
+        say: Called with a sentence on what was found of an earlier run.
     """
     opened = servable if isinstance(servable, Servable) else Servable.open(servable)
     output = Path(output)

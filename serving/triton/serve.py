@@ -1,4 +1,4 @@
-"""A servable answered for by a Triton Inference Server until it is told to stop."""
+"""A servable answered for by a Triton Inference Server until it is asked to ."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ class Server:
         return f"{serving.servable.name} ({self._first().manifest['model']['type']})"
 
     def is_ready(self) -> bool:
-        """Tell whether all models can answer."""
+        """Return whether all models can answer."""
         return self.replicas is not None and self.replicas.active is not None
 
     def look(self) -> None:

@@ -85,7 +85,7 @@ class Upstreams:
     def switch(self, replica: Replica | None) -> None:
         """Have another one answer from now on."""
         last, self._active = self._active, None if replica is None else Upstream(replica)
-        self._tell()
+        self._notify()
         if last is not None:
             task = asyncio.get_running_loop().create_task(last.close())
             self._closing.add(task)
@@ -94,7 +94,7 @@ class Upstreams:
     def refuse_new(self) -> None:
         """Let those go that wait."""
         self.is_ending = True
-        self._tell()
+        self._notify()
 
     async def close(self) -> None:
         """Close all connections."""
@@ -102,7 +102,7 @@ class Upstreams:
         self.switch(None)
         await asyncio.gather(*self._closing)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
 

@@ -81,7 +81,7 @@ class DaySplit:
         return not self.test_share
 
     def trained_on(self, files: Sequence[str]) -> list[bool]:
-        """Tell of each file whether all of its rows are trained on; for a split by files.
+        """Return of each file whether all of its rows are trained on; for a split by files.
 
         Raises:
             MerlinSimError: Where a file is not there, or nothing is left to train on.
@@ -154,7 +154,7 @@ class CriteoSummary:
     bytes: int = 0
 
     def lines(self) -> list[str]:
-        """Tell what was read, kept and written, a sentence a line."""
+        """Report what was read, kept and written, a sentence a line."""
         return [
             *(bad.describe() for bad in self.bad_rows if bad.count),
             f"{self.read:,} rows read; {sum(self.kept.values()):,} keys have ids of their own, "

@@ -156,7 +156,7 @@ def load_clicks(directory: Path | str) -> tuple[nvt.Workflow, CriteoRules]:
 
 
 def is_of_clicks(path: Path) -> bool:
-    """Tell whether a workflow.json is of `preprocess criteo`; one that is not there is not."""
+    """Return whether a workflow.json is of `preprocess criteo`; one that is not there is not."""
     if not path.exists():
         return False
     document = read_json(path, "JSON, a fitted workflow")

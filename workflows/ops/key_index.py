@@ -30,7 +30,7 @@ Array = npt.NDArray[Any]
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Tell whether a type is of strings."""
+    """Return whether a type is of strings."""
     return kind in (pa.string(), pa.large_string())
 
 
@@ -170,7 +170,7 @@ def keys_of_file(path: Path | str, column: str) -> KeyCodes | None:
 
 
 def is_vocabulary(path: Path | str) -> bool:
-    """Tell whether a file is a vocabulary of a dataset, and none of NVTabular's files."""
+    """Return whether a file is a vocabulary of a dataset, and none of NVTabular's files."""
     return Path(path).is_file() and {ID, KEY} <= set(pq.read_schema(path).names)
 
 

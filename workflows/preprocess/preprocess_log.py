@@ -199,7 +199,7 @@ class _Run:
             columns.needs_unit, columns.timestamp,
         )  # fmt: skip
         summary.times = replace(known, range=times)
-        self._tell_what_behaviours_are_for()
+        self._report_what_behaviours_are_for()
         return buckets, dealt, earlier
 
     def _deal_earlier(
@@ -216,7 +216,7 @@ class _Run:
                 ranges.append(found)
         return DealtFiles(output, tuple(path.name for path in output.glob("*.arrow"))), ranges
 
-    def _tell_what_behaviours_are_for(self) -> None:
+    def _report_what_behaviours_are_for(self) -> None:
         """Say what each behaviour is for; refuse those that a log to be fitted on lacks."""
         settings, summary, columns = self.settings, self.summary, self.settings.columns
         if columns.behaviour is None:
@@ -476,7 +476,7 @@ class _Run:
             shutil.rmtree(self.directory / name, ignore_errors=True)
 
     def _count_written(self, group: GroupHistories, written: Any) -> None:
-        """Tell the summary what was written; refuse a split that leaves a part without samples."""
+        """Count what was written; refuse a split that leaves a part without samples."""
         settings, summary, rules = self.settings, self.summary, group.rules
         read = summary.kept_interactions + summary.earlier_interactions
         summary.unseen_earlier = read - written.interactions - summary.unseen_rows

@@ -114,7 +114,7 @@ class Summary:
         return [bad.describe() for bad in self.bad_rows if bad.count]
 
     def lines(self) -> list[str]:
-        """Tell what was read, kept and written, a sentence a line."""
+        """Report what was read, kept and written, a sentence a line."""
         return [
             *self.left_out(),
             f"{self.interactions:,} interactions read; {self.kept_interactions:,} of "

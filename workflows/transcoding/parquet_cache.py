@@ -23,7 +23,7 @@ FED = ("train", "test")
 
 
 def is_fed_as_it_is(spec: FeatureSpec) -> bool:
-    """Tell whether the feed reads the dataset's files: users, or one chunk of parquet."""
+    """Return whether the feed reads the dataset's files: users, or one chunk of parquet."""
     if is_of_users(spec):
         return True
     mappings = [spec.source_spec[name] for name in FED if name in spec.source_spec]

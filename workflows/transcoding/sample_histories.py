@@ -52,7 +52,7 @@ class SampleBatch:
         rows.require(label, (labels == 0) | (labels == 1), "0 or 1")
         self.labels: Numbers = labels.astype(np.int64)
         self.users = [_ids(rows, spec, name, 0) for name in spec.channel_spec[USER_FEATURES]]
-        """[rows] The ids of each user feature, of which the first tells users apart."""
+        """[rows] The ids of each user feature, of which the first identifies users."""
         targets = spec.channel_spec[TARGET_ITEM_FEATURES]
         self.targets = [_ids(rows, spec, name, 1) for name in targets]
         """[rows] The ids of the target item, and of each of its features."""

@@ -269,7 +269,7 @@ def _write_histories(
 
 
 def _have_the_same(users: DatasetDirectory, samples: Samples, report: Report) -> bool:
-    """Tell whether the samples of users are the rows, the negatives among them."""
+    """Return whether the samples of users are the rows, the negatives among them."""
     all_users = AllUsers(users)
     for number, mapping in enumerate(samples.mappings):
         made = [np.empty(0, np.uint64), *_hashes(all_users, mapping, report)]

@@ -88,7 +88,7 @@ def _last_that_gets_in(weights: tf.Tensor, top_k: int) -> tf.Tensor:
 
 
 def _in_xla() -> bool:
-    """Tell whether this is compiled, where neither selection nor a choice of rows has a form."""
+    """Return whether this is compiled, where neither selection nor a choice of rows has a form."""
     return bool(control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
 
 
