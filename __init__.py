@@ -14,7 +14,7 @@ from importlib import import_module
 
 from .foundation.process_wide import hide_unusable_gpu
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 _NAMES = {
     "merlin.io": ("Dataset",),
