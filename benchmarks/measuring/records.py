@@ -91,6 +91,13 @@ def machine() -> dict[str, Any]:
     }
 
 
+def own_seconds() -> float:
+    """Return the processor seconds of this process and of its own, those that live included."""
+    own = os.times()
+    living = sum(sum(child.cpu_times()[:4]) for child in psutil.Process().children())
+    return own.user + own.system + own.children_user + own.children_system + living
+
+
 def git(*words: str) -> str:
     """Ask git about this repository."""
     return subprocess.run(
@@ -140,10 +147,9 @@ class Recording:
 
     def _busy(self) -> float:
         """Return the processor seconds of this machine but those of this process and its own."""
-        times, own = psutil.cpu_times(), os.times()
+        times = psutil.cpu_times()
         idle = times.idle + getattr(times, "iowait", 0.0)
-        used = own.user + own.system + own.children_user + own.children_system
-        return sum(times[: 7 if len(times) > 6 else None]) - idle - used
+        return sum(times[: 7 if len(times) > 6 else None]) - idle - own_seconds()
 
     def table(
         self, title: str, unit: str, values: dict[str, list[float]], baseline: str | None = None

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 
 import numpy as np
 import published
 import pytest
 import render
 from measuring import records
-from measuring.records import NotQuietError, Recording, Table
+from measuring.records import NotQuietError, Recording, Table, own_seconds
 
 FIGURES = {
     "docs/benchmarks.md": r"\d[\d.,]* ?(?:x|s|ms|GB|GiB|%|times|seconds|minutes|\w+/s)\b",
@@ -86,6 +88,17 @@ def test_no_record_where_others_were_busy(record, monkeypatch):
     with pytest.raises(NotQuietError, match="Other processes had"):
         recording.end()
     assert not record.exists()
+
+
+def test_processes_of_a_benchmark_that_live_on_are_no_others():
+    burn = "import time\nwhile time.process_time() < 0.5: pass\nprint(flush=True)\ninput()"
+    before = own_seconds()
+    words = [sys.executable, "-c", burn]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        child.stdout.readline()
+        while_it_lives = own_seconds()
+        child.communicate(b"\n", timeout=100)
+    assert while_it_lives >= before + 0.4 and own_seconds() >= before + 0.4
 
 
 def test_no_page_shows_a_try(record, monkeypatch):
