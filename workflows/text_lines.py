@@ -129,24 +129,24 @@ class LineBlock:
 def _pieces_of_stream(
     file: gzip.GzipFile, raw: BinaryIO, path: Path
 ) -> Iterator[tuple[bytes, int]]:
-    lines = 0
-    rest = b""
-    while True:
+    def read(before: int) -> bytes:
         try:
-            piece = file.read(BLOCK_BYTES)
+            return file.read(BLOCK_BYTES)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise MerlinSimError(
-                f"{path}, after line {lines + rest.count(bytes([10])):,}: the gzip stream is "
-                f"damaged or cut short ({error}). Fetch the file again."
+                f"{path}, after line {before:,}: the gzip stream is damaged or cut short "
+                f"({error}). Fetch the file again."
             ) from error
-        text = rest + piece
-        end = text.rfind(b"\n") + 1 if piece else len(text)
-        rest = text[end:]
+
+    lines = 0
+    text = read(0)
+    while text:
+        following = read(lines + text.count(b"\n"))
+        end = text.rfind(b"\n") + 1 if following else len(text)
         lines += text.count(b"\n", 0, end)
         if end:
             yield text[:end], raw.tell()
-        if not piece:
-            return
+        text = text[end:] + following
 
 
 def find_text_file(directory: Path, name: str) -> Path:

@@ -96,6 +96,12 @@ def test_a_stream_comes_in_pieces_of_whole_lines(tmp_path, monkeypatch):
     assert done == sorted(done) and done[-1] == block.size
 
 
+def test_the_last_line_of_a_stream_is_no_piece_of_its_own(tmp_path):
+    (tmp_path / "file.gz").write_bytes(gzip.compress(b"one\ntwo"))
+    (block,) = line_blocks(tmp_path / "file.gz")
+    assert [text for text, _ in block.texts()] == [b"one\ntwo"]
+
+
 def test_a_file_or_its_packed_form_is_found(tmp_path):
     with pytest.raises(MerlinSimError, match="a.json: no such file, nor .*a.json.gz"):
         find_text_file(tmp_path, "a.json")
