@@ -265,11 +265,6 @@ class SampleRules(SplitRules):
         return self.split.mappings if self.split else last_mappings(self.validates_last)
 
     @property
-    def kept_for_next(self) -> int:
-        """How many rows of a history the next day needs: those it sees, and those it counts."""
-        return max(self.max_sequence_length, self.shortest_sequence_for_training)
-
-    @property
     def twins(self) -> int:
         """How many negative samples are drawn for each positive one; 0 for none."""
         return 0 if self.negatives == NONE else self.negatives_per_positive

@@ -21,6 +21,7 @@ from ...schemas.users_layout import JOINS
 from ..behaviour_columns import ROLE, BehaviourColumns
 from ..feature import USER
 from ..frames import order_of_rows, ranks
+from ..rules import SampleRules
 from ..times import NANOSECONDS, TimeRange
 from .user_buckets import write_dealt
 
@@ -29,6 +30,15 @@ HISTORY = "history"
 TAKEN_SO_FAR = "rows of histories so far"
 SAMPLES_SO_FAR = "samples so far"
 ZSTD_LEVEL = 1
+MOST_ROWS = 1 << 53
+"""Rows that a user may have, of which a whole history holds all: floats count so far."""
+
+
+def kept_for_next(columns: BehaviourColumns, rules: SampleRules) -> int:
+    """How many rows of a history the next day needs: those it sees, and those it counts."""
+    if columns.features.lifetime_counts:
+        return MOST_ROWS
+    return max(rules.max_sequence_length, rules.shortest_sequence_for_training)
 
 
 def columns_of_rows(columns: BehaviourColumns) -> tuple[str, ...]:
@@ -152,7 +162,7 @@ class EarlierHistories:
     directory: Path
     """The dataset."""
     longest: int
-    """How many rows of each history are kept, the newest."""
+    """How many rows of each history are kept, the newest; ``MOST_ROWS`` for all."""
     times: str
     """What its times are; see :meth:`~merlin_sim.workflows.table_log.TableLog.time_kind`."""
     files: Mapping[str, str]
@@ -182,10 +192,15 @@ class EarlierHistories:
             times: What the log's times are.
         """
         if longest > self.longest:
+            expected = (
+                f"{longest} (the greater of `max_sequence_length` and "
+                "`shortest_sequence_for_training`)"
+            )
+            if longest == MOST_ROWS:
+                expected = "all, which `lifetime_counts` count"
             raise MerlinSimError(
                 f"{self.directory}: keeps the newest {self.longest} interactions of each history, "
-                f"expected {longest} (the greater of `max_sequence_length` and "
-                "`shortest_sequence_for_training`)."
+                f"expected {expected}."
             )
         if times != self.times and not {times, self.times} <= set(NANOSECONDS):
             raise MerlinSimError(

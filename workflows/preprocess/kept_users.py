@@ -18,7 +18,13 @@ from ..frames import join_keys, order_of_rows, ranks
 from ..interactions import order_within_times
 from ..known_values import changes_by_code, codes_of, cycles_of, fill_as_of
 from ..rules import SampleRules
-from .earlier_histories import SAMPLES_SO_FAR, TAKEN_SO_FAR, columns_of_rows, write_newest
+from .earlier_histories import (
+    SAMPLES_SO_FAR,
+    TAKEN_SO_FAR,
+    columns_of_rows,
+    kept_for_next,
+    write_newest,
+)
 from .graph import place_columns
 from .user_buckets import DealtFiles, write_arrow
 
@@ -204,7 +210,7 @@ class KeepLongUsers:
         if len(codes):
             write_newest(
                 self.history / f"users.{bucket:06d}.parquet", rows, self.columns, codes, roles,
-                so_far, self.rules.kept_for_next,
+                so_far, kept_for_next(self.columns, self.rules),
                 order_within_times(rows, self.columns, self.rules),
             )  # fmt: skip
         in_log = np.bincount(codes[before:], minlength=len(keys)) > 0

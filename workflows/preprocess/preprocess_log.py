@@ -44,7 +44,7 @@ from .dataset_writer import (
     fitted_numbers,
     keys_of,
 )
-from .earlier_histories import HISTORY, EarlierHistories
+from .earlier_histories import HISTORY, EarlierHistories, kept_for_next
 from .fitted import write_fitted
 from .graph import behaviour_graph, place_columns
 from .kept_users import EVENTS, Given, KeepLongUsers, read_all
@@ -459,7 +459,7 @@ class _Run:
         fitted = workflow
         if not settings.fits and settings.fitted is not None:
             fitted = settings.fitted.with_rules(group.rules, group.split)
-        write_fitted(directory, fitted, self._kept_for_next(group.rules), grown_from)
+        write_fitted(directory, fitted, self._kept_for_next(group), grown_from)
         summary.rows = written.rows
         if settings.layout == SAMPLES:
             self._write_samples(group.rules)
@@ -503,12 +503,12 @@ class _Run:
                 f"leaves it no interaction with enough before it.{hint}",
             )
 
-    def _kept_for_next(self, rules: SampleRules) -> EarlierHistories:
+    def _kept_for_next(self, group: GroupHistories) -> EarlierHistories:
         """What a later log's histories go on from."""
         files = sorted((self.directory / HISTORY).glob("*.parquet"))
         return EarlierHistories(
             self.directory,
-            rules.kept_for_next,
+            kept_for_next(group.columns, group.rules),
             self.settings.source.time_kind(),
             {path.name: sha256(path) for path in files},
         )

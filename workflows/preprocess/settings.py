@@ -16,7 +16,7 @@ from ..rules import NONE, SPLIT_RULES, SampleRules, Split
 from ..schedulers import Scheduler, SingleProcess
 from ..text_lines import FAIL, POLICIES, BadRows
 from ..times import NANOSECONDS
-from .earlier_histories import EarlierHistories
+from .earlier_histories import EarlierHistories, kept_for_next
 from .fitted import FittedWorkflow
 from .kept_users import Given
 from .summary import Summary
@@ -176,7 +176,8 @@ def _check_earlier(settings: Settings) -> None:
             f"The histories of {settings.earlier.directory} go on in its ids: expected a fitted "
             "workflow too (`--fitted`)."
         )
-    settings.earlier.check(settings.rules.kept_for_next, settings.source.time_kind())
+    longest = kept_for_next(settings.columns, settings.rules)
+    settings.earlier.check(longest, settings.source.time_kind())
     settings.earlier.size()
 
 

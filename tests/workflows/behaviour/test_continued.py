@@ -191,6 +191,34 @@ def test_rows_that_come_late_take_their_place_by_time(run, files):
     assert checked > 5
 
 
+@pytest.mark.slow
+def test_counts_of_whole_histories_go_on(run, files):
+    """Longer ones than a model reads, and by way of a day that brings nothing of some users."""
+    (files / "counts.yaml").write_text("lifetime_counts: [what]")
+    log = some_log()
+    log["what"] %= 4
+    log.to_parquet(files / "whole.parquet")
+    for name, (first, last) in {"1": (0, HALF), "2": (HALF, 75), "3": (75, 100)}.items():
+        log[log["when"].between(first, last - 1)].to_parquet(files / f"{name}.parquet")
+    assert run("day 1", "--features", files / "counts.yaml", log="1.parquet").exit_code == 0
+    for name, earlier, split in (("2", "day 1", ("--test_users", 0)), ("3", "day 2", ())):
+        options = ("--fitted", files / "day 1", "--history", files / earlier, *split)
+        result = run(f"day {name}", *options, log=f"{name}.parquet")
+        assert result.exit_code == 0, result.output
+    options = ("--fitted", files / "day 1", "--test_from", 75)
+    assert run("whole", *options, log="whole.parquet").exit_code == 0
+    whole, third = files / "whole", files / "day 3"
+    assert np.expm1(pd.read_parquet(whole / "test").filter(like="lifetime").to_numpy()).max() > 6
+    assert rows_of(third, "train") + rows_of(third, "test") == rows_of(whole, "test")
+    document = json.loads((files / "day 2/workflow.json").read_text())
+    document.pop(DIGEST)
+    document["history"]["longest"] = 6
+    (files / "day 2/workflow.json").write_text(with_own_digest(document))
+    options = ("--fitted", files / "day 1", "--history", files / "day 2")
+    message = str(run("refused", *options, log="3.parquet").exception)
+    assert "the newest 6 interactions of each history, expected all, which `lifetime" in message
+
+
 def test_without_histories_a_new_day_starts_cold_and_says_so(run, files, days):
     old, *_, kind = days
     result = run("cold", "--fitted", old, "--overwrite", log="new.parquet")
