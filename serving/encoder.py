@@ -197,19 +197,23 @@ class EventEncoder:
                 users[place] = as_text(key)
             except RequestError as error:
                 found[place] = error
-        # Items that the model does not know will be left out: there are as many again.
-        newest = min(2 * self.columns.longest, self.limits.max_history)
-        if self.numbers.reads_whole_history:
-            newest = self.limits.max_history
-        for place, history in zip(
-            users, self.histories.read_all([*users.values()], newest) if users else (), strict=True
-        ):
+        read = self.histories.read_all([*users.values()], self.newest) if users else ()
+        for place, history in zip(users, read, strict=True):
             if isinstance(history, StoreError):
                 print(f"merlin-sim: {history}", file=sys.stderr, flush=True)
                 found[place] = UnavailableError(NOT_READ)
             else:
                 found[place] = {**events[place], HISTORY: history.items}
         return found
+
+    @property
+    def newest(self) -> int:
+        """How many of a history's newest interactions can matter to the model.
+
+        Items that it does not know are left out: there are as many again.
+        """
+        most = self.limits.max_history
+        return most if self.numbers.reads_whole_history else min(2 * self.columns.longest, most)
 
     def encode(self, event: Event) -> EncodedEvent:
         """Look up an event's keys.

@@ -184,9 +184,6 @@ class StoreHistories:
 def user_event(encoder: EventEncoder, history: UserHistory, facts: Mapping[str, Any]) -> Event:
     """Return a user without candidates as a model's encoder takes one.
 
-    Items of a history that the model does not know are left out when it is encoded, so it gets
-    twice as many as it reads.
-
     Args:
         encoder: Of the model.
         history: What is known of the user.
@@ -198,5 +195,5 @@ def user_event(encoder: EventEncoder, history: UserHistory, facts: Mapping[str, 
         for column in encoder.columns.users
     }
     beside = {name: facts[name] for name in encoder.numbers.user_fields if name in facts}
-    newest = history.items[-2 * encoder.columns.longest :]
+    newest = history.items[-encoder.newest :]
     return encoder.parse({**users, **beside, HISTORY: newest, CANDIDATES: []})

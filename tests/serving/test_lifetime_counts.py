@@ -14,6 +14,12 @@ from in_process import answer, run
 
 from merlin_sim.parallel.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.serving.encoder import EventEncoder
+from merlin_sim.serving.retrieval.items import Catalogue
+from merlin_sim.serving.retrieval.recommender import Ranker
+from merlin_sim.serving.retrieval.users import UserHistory
+from merlin_sim.serving.scorer import Scorer
+from merlin_sim.serving.servable import Servable
 from merlin_sim.serving.triton.export import restore_model
 
 pytestmark = pytest.mark.slow
@@ -118,6 +124,20 @@ def test_raw_events_get_the_scores_of_their_rows(home, log, tmp_path):
     run("score", home / "servable", "--input", tmp_path / "cut.jsonl", *output)
     cut_scores = [s[0] for s in pq.read_table(output[1])["scores"].to_pylist()]
     assert np.abs(np.subtract(cut_scores, scores)).max() > 1e-3, "what is before the window counts"
+
+
+def test_a_ranking_counts_the_whole_history(home, log):
+    """What it scores of a user is what an event with that history gets."""
+    servable = Servable.open(home / "servable")
+    catalogue, encoder = Catalogue.of(servable), EventEncoder(servable)
+    ids = np.arange(1, len(catalogue.keys))
+    for who, rows in [*log.groupby("who")][:3]:
+        items = rows["what"].tolist()
+        assert len(items) > 4 * WINDOW
+        ranked = Ranker(servable, catalogue).score(UserHistory({"who": who}, items), ids, {})
+        event = {"who": who, "history": items, "candidates": catalogue.keys[ids].tolist()}
+        (scores,) = Scorer(servable).score_events([encoder.encode(encoder.parse(event))])
+        np.testing.assert_allclose(ranked, scores, atol=1e-6)
 
 
 def test_a_column_that_is_not_of_the_item_is_refused(home):
