@@ -92,13 +92,14 @@ class IdsModel:
 def merged_calls(requests: Sequence[SoundRequest]) -> Iterator[list[SoundRequest]]:
     """Deal requests out, in order, into calls of the model; one user with many rows is alone."""
     group: list[SoundRequest] = []
+    rows = 0
     for one in requests:
-        rows = sum(other.request.rows for other in (*group, one))
+        rows += one.request.rows
         if group and (
             one.request.is_one_user or group[-1].request.is_one_user or rows > ROWS_PER_CALL
         ):
             yield group
-            group = []
+            group, rows = [], one.request.rows
         group.append(one)
     if group:
         yield group

@@ -10,7 +10,6 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -108,6 +107,8 @@ class Worker:
         """Hold the connection."""
         self._connection = connection
         self._sending = threading.Lock()
+        self._unreadable: Exception | None = None
+        """Why nothing more can be read, where the stub has not just gone."""
 
     def run(self) -> None:
         """Load the model that the first message names, and answer."""
@@ -127,6 +128,8 @@ class Worker:
                 while model.merges and not frames.empty() and (more := frames.get()) is not None:
                     together.append(more)
                 self._take(model, together)
+            if self._unreadable is not None:
+                raise self._unreadable
         except OSError:  # the stub was killed
             pass
         finally:
@@ -134,11 +137,14 @@ class Worker:
 
     def _read(self, frames: queue.SimpleQueue[Frame | None]) -> None:
         """Read requests while the model works; None says that all have come."""
-        with suppress(OSError):
+        try:
             while (frame := receive_frame(self._connection)) is not None:
                 frames.put(frame)
-        frames.put(None)
-        frames.put(None)  # the first may have ended a batch
+        except Exception as error:  # the process ends with it, and is replaced
+            self._unreadable = error
+        finally:
+            frames.put(None)
+            frames.put(None)  # the first may have ended a batch
 
     def _load(self, opening: Mapping[str, Any]) -> WorkerModel:
         folder, name = Path(opening["folder"]), opening["model"]

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import socket
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from prometheus_client import REGISTRY
 
 from merlin_sim.serving.servable import Column, ServedColumns
 from merlin_sim.serving.signatures import IdsRequest
 from merlin_sim.serving.workers import ids_model as merging
+from merlin_sim.serving.workers import worker as worker_module
 from merlin_sim.serving.workers.ids_model import SoundRequest, merged_calls, score_requests
 from merlin_sim.serving.workers.protocol import receive_frame, send_frame
-from merlin_sim.serving.workers.worker import Worker
+from merlin_sim.serving.workers.worker import Request, Worker
 
 COLUMN = Column("book", "book", np.dtype("int64"), 9)
 COLUMNS = ServedColumns((), (COLUMN,), (), None, 3, True)
@@ -80,6 +83,22 @@ def test_calls_are_bounded(scorer, monkeypatch):
     assert max(map(len, scorer.calls)) <= 4
 
 
+def test_calls_requests_and_rows_are_counted_but_for_probes(scorer, monkeypatch):
+    monkeypatch.setattr(merging, "check_request", lambda tensors, columns, limits: tensors)
+    monkeypatch.setattr(merging, "Scorer", lambda servable: scorer)
+    monkeypatch.setattr(merging.Servable, "open", lambda path: None)
+    model = merging.IdsModel(SimpleNamespace(limits=None, servable=None, number="counted"))
+    asked = [request(1), request(2, 3), request(4), request(5, 6)]
+    taken = [Request(one, frozenset(), is_probe=False) for one in asked]
+    taken.insert(2, Request(request(7, 8, 9), frozenset(), is_probe=True))
+    model.take(taken, lambda place, result: None)
+    counted = [
+        REGISTRY.get_sample_value(f"merlin_sim_ids_{name}_total", {"version": "counted"})
+        for name in ("model_calls", "requests", "rows")
+    ]
+    assert counted == [1, 4, 6] and len(scorer.calls) == 1
+
+
 class ListedModel:
     """Lists how many requests came together; a call takes until all have been read."""
 
@@ -114,3 +133,25 @@ def test_what_came_while_a_model_worked_is_taken_together_where_it_merges(merges
         worker.join()
     assert answered == list(range(20)) and sum(model.together) == 20
     assert len(model.together) <= 2 if merges else model.together == [1] * 20
+
+
+def test_a_request_that_cannot_be_read_ends_the_worker(monkeypatch):
+    """Its stub starts another; one that waited on would hold its requests for good."""
+    model, closed, read = ListedModel(False), [], []
+    monkeypatch.setattr(model, "close", lambda: closed.append(True))
+    monkeypatch.setattr(Worker, "_load", lambda self, opening: model)
+
+    def receive(connection):
+        read.append(connection)
+        if len(read) > 2:
+            raise MemoryError("no room for a frame")
+        return receive_frame(connection)
+
+    monkeypatch.setattr(worker_module, "receive_frame", receive)
+    here, there = socket.socketpair()
+    with here, there:
+        send_frame(here, {})
+        send_frame(here, {"requests": [[0, [], False]]})
+        with pytest.raises(MemoryError, match="no room"):
+            Worker(there).run()
+    assert model.together == [1] and closed == [True]
