@@ -63,8 +63,8 @@ class FileStore(HistoryStore):
             about = dict(self._connection.execute("SELECT name, value FROM about"))
         if about.get("format") != FORMAT:
             raise StoreError(
-                f"{path}: expected a store of form {FORMAT}, found {about.get('format')}: "
-                "`merlin-sim histories load` makes another one."
+                f"{path}: expected a store of form {FORMAT}, found {about.get('format')}. Remove "
+                "it, or name another file: `merlin-sim histories load` makes one."
             )
         self.keep: int | None = about.get(KEEP)
         if keep not in (None, self.keep):
@@ -104,12 +104,12 @@ class FileStore(HistoryStore):
             return History(items, times)
 
     def delete(self, user: str) -> int:
-        """See HistoryStore; the bytes are overwritten."""
+        """See HistoryStore; the file is written anew, as pages may hold copies of what moved."""
         with self._errors():
             connection = self._connection
-            connection.execute("PRAGMA secure_delete = ON")
             with self._transaction():
                 deleted = connection.execute("DELETE FROM interactions WHERE user = ?", (user,))
+            connection.execute("VACUUM")
             # The log that is written ahead has what was appended, too. A reader may hold it.
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         return int(deleted.rowcount)

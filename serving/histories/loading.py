@@ -103,9 +103,8 @@ class KeptHistories:
         every = dict.fromkeys((*names, columns.user, columns.item, columns.timestamp, ROLE))
         table = self.files.read(path, [*every], filters)
         table = table.filter(pc.equal(pc.bit_wise_and(table[ROLE], JOINS), JOINS))
-        # The row's own number keeps the log's order within one time.
-        table = table.append_column("row", pa.array(np.arange(table.num_rows)))
-        order = (columns.timestamp, *([columns.item] if self.by_item else []), "row")
+        order = (columns.timestamp, *([columns.item] if self.by_item else []))
+        # Stable: the log's order stays within one time.
         return table.sort_by([(name, "ascending") for name in order])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import time
 from pathlib import Path
@@ -124,6 +125,24 @@ def test_a_user_is_forgotten_and_no_other(store, address):
     if "://" not in address:  # nothing of it is left in the file, nor in the one beside
         for path in Path(address).parent.iterdir():
             assert b"secret item" not in path.read_bytes()
+
+
+@pytest.mark.parametrize("seed", [7, 11, 18])
+def test_nothing_is_left_of_any_user_among_many(tmp_path, seed):
+    """Pages split and join while users take turns, which leaves copies between their rows."""
+    draws = random.Random(seed)
+    users = [f'"user {number:02}, to be found"' for number in range(60)]
+    store = open_store(str(tmp_path / "s"), create=True)
+    with store.load(overwrite=False) as filling:
+        for time in range(100):
+            of_all = draws.sample(users, len(users))
+            items = [str(draws.randrange(10 ** draws.randrange(1, 6))) for _ in of_all]
+            filling.append([Interaction(*one, time) for one in zip(of_all, items, strict=True)])
+    for user in users[:35]:
+        assert store.delete(user) == 100
+        left = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+        assert user.encode() not in left
+    store.close()
 
 
 def test_the_command_forgets_a_user(tmp_path):

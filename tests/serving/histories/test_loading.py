@@ -111,6 +111,16 @@ def test_a_dataset_gives_what_it_keeps_of_its_histories(dataset, tmp_path):
     assert open_store(str(tmp_path / "store")).read("0", 1).times == [newest]
 
 
+def test_columns_of_a_log_may_have_any_names(tmp_path):
+    log = make_log(rows=3000).rename(columns={"item": "row"})
+    log.to_parquet(tmp_path / "log.parquet")
+    words = [word if word != "item" else "row" for word in COLUMNS]
+    made = tmp_path / "made"
+    run("preprocess", "log", tmp_path / "log.parquet", "--output", made, *words)
+    said = run("histories", "load", tmp_path / "store", "--dataset_dir", made)
+    assert "interactions of 20 users" in said
+
+
 def test_the_next_day_goes_on_with_the_columns_of_a_dataset(dataset, tmp_path):
     made, log = dataset
     path = made.parent / "log.parquet"
