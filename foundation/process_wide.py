@@ -194,6 +194,15 @@ def keep_freed_memory() -> None:
         pa.jemalloc_set_decay_ms(10_000)
 
 
+def silence_grpc_at_forks() -> None:
+    """Let gRPC do and say nothing at a fork, of those that start servers and run nothing of it.
+
+    It reads this when it is imported, as it is with Merlin's schema.
+    """
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+
 def collect_less_often() -> None:
     """Look for garbage among 50,000 new objects at a time, not 700, and not while Python ends.
 

@@ -8,10 +8,3 @@
 
 Importing this package imports nothing heavy; ``export``, ``scorer`` import TensorFlow.
 """
-
-import os
-
-# A server starts processes by fork and exec: what gRPC does and says at a fork helps nobody. It
-# reads this when it is imported, as it is with Merlin's schema.
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")

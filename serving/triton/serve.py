@@ -1,4 +1,4 @@
-"""A servable answered for by a Triton Inference Server until it is asked to ."""
+"""A servable answered for by a Triton Inference Server until it is asked to stop."""
 
 from __future__ import annotations
 

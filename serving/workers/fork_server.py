@@ -55,7 +55,7 @@ class ForkServer:
         self._ending: float | None = None
 
     def run(self) -> None:
-        """Fork workers until it is asked to  and the last of them has."""
+        """Fork workers until it is asked to end and the last of them has."""
         signal.signal(signal.SIGTERM, self._end)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         while self._ending is None or (self._asked_by and time.monotonic() < self._ending):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ....foundation.process_wide import silence_grpc_at_forks
 from ....serving.limits import Limits
 from ....serving.settings import LogSettings
 from ...options.recommend_options import endpoint_options
@@ -18,6 +19,8 @@ from ...options.store_options import store_option
 
 if TYPE_CHECKING:
     from ....serving.triton.serve import FurtherModel
+
+silence_grpc_at_forks()  # before anything brings gRPC
 
 
 @click.command(

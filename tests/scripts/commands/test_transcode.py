@@ -21,8 +21,6 @@ metadata: {}
 """
 CODE = """
 import sys
-
-import pytest
 from merlin_sim.scripts.main import cli
 cli(["transcode", "--input", sys.argv[1], "--output", sys.argv[2]], standalone_mode=False)
 print(sorted({"dask", "nvtabular", "tensorflow"} & set(sys.modules)))

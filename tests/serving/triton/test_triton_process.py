@@ -18,7 +18,6 @@ print("E1120 something that matters", file=sys.stderr)
 
 @pytest.mark.parametrize("hidden", [(), NOISE])
 def test_standard_error_is_passed_on(hidden, capfd):
-    pytest.importorskip("pytriton")
     process = OwnProcess([sys.executable, "-c", WRITER], None, 60.0, hidden)
     until(lambda: process.ended() is not None)
     assert process.end() == 0
