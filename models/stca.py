@@ -13,7 +13,7 @@ from .blocks.attention import attention_weights
 from .blocks.checks import check_positive
 from .blocks.embeddings.feature_embedding import TimeIntervalEmbedding
 from .blocks.serialization import ConfiguredBlock, register_block
-from .blocks.shapes import Size, sharing_of, sizes
+from .blocks.shapes import Size, is_one, sharing_of, sizes
 from .din import Beside, WholeHistoryBlock
 from .interest_block import InterestModel
 from .interest_channels import Channels, Features
@@ -152,19 +152,16 @@ class StackedCrossAttention(ConfiguredBlock):
             self._attend,
             {name: tf.convert_to_tensor(variable) for name, variable in weights.items()},
             batch,
-            self._parts(candidates, history),
+            self._users_at_once(candidates, history),
         )
 
-    def _parts(self, candidates: tf.Tensor, history: tf.Tensor) -> int:
-        """Return in how many parts to compute a batch; one where its size is not known."""
-        users, count, dim = sizes(candidates)
-        length = sizes(history)[1]
-        if not all(isinstance(size, int) for size in (users, count, length)):
-            return 1
+    def _users_at_once(self, candidates: tf.Tensor, history: tf.Tensor) -> Size:
+        """Return how many users a part of a batch has at most."""
+        count, dim = sizes(candidates)[1:]
         of_layer = 3 * (self.swiglu_dim or 2 * dim) + 4 * dim + 3 * count * self.heads
-        numbers = users * length * self.layers * of_layer
-        fitting = (n for n in range(1, users) if not users % n and numbers <= n * NUMBERS_PER_PART)
-        return next(fitting, max(1, users))
+        # Divided by one after the other: where sizes are tensors, the product may exceed int32.
+        most = NUMBERS_PER_PART // (self.layers * of_layer) // sizes(history)[1]
+        return _at_least_one(most)
 
     def _attend(self, weights: Tensors, batch: Tensors) -> tf.Tensor:
         """Return what all layers give of a batch, or of a part of one."""
@@ -275,22 +272,50 @@ def _with_biases(scores: tf.Tensor, biases: list[tf.Tensor]) -> tf.Tensor:
 
 
 def in_parts_of_users(
-    function: Callable[[Tensors, Tensors], tf.Tensor], weights: Tensors, batch: Tensors, parts: int
+    function: Callable[[Tensors, Tensors], tf.Tensor],
+    weights: Tensors,
+    batch: Tensors,
+    users_at_once: Size,
 ) -> tf.Tensor:
     """Apply a function of a batch to parts of its users, one after the other.
 
     In the backward pass each part is computed again: of what is in between, one part's is held at
-    a time.
+    a time. Parts have equally many users: the last one is filled up with zeros.
 
     Args:
         function: From weights and a batch, or a part of one, to [users, ...].
         weights: What is the same for all users; it has a gradient.
         batch: Name -> [users, ...]; what is float has a gradient.
-        parts: How many, of equally many users.
+        users_at_once: How many users a part has at most.
     """
-    if parts == 1:
+    users = sizes(batch["candidates"])[0]
+    parts = _at_least_one((users + users_at_once - 1) // users_at_once)
+    if is_one(parts):
         return function(weights, batch)
-    split = {n: tf.reshape(t, [parts, -1, *sizes(t)[1:]]) for n, t in batch.items()}
+    if isinstance(parts, int):
+        return _parted(function, weights, batch, parts)
+    return tf.cond(
+        parts > 1,
+        lambda: _parted(function, weights, batch, parts),
+        lambda: function(weights, batch),
+    )
+
+
+def _at_least_one(size: Size) -> Size:
+    return max(size, 1) if isinstance(size, int) else tf.maximum(size, 1)
+
+
+def _parted(
+    function: Callable[[Tensors, Tensors], tf.Tensor], weights: Tensors, batch: Tensors, parts: Size
+) -> tf.Tensor:
+    """Apply a function to so many parts of a batch."""
+    users = sizes(batch["candidates"])[0]
+    of_part = (users + parts - 1) // parts
+    split = {}
+    for name, tensor in batch.items():
+        fillers = [[0, parts * of_part - users], *[[0, 0]] * (tensor.shape.rank - 1)]
+        filled = tf.pad(tensor, fillers)
+        split[name] = tf.reshape(filled, [parts, of_part, *sizes(tensor)[1:]])
     trained = [*weights, *(name for name, tensor in split.items() if tensor.dtype.is_floating)]
 
     @tf.custom_gradient
@@ -321,10 +346,10 @@ def in_parts_of_users(
         return _each(lambda part: function(kernels, part_of(part)), parts, dtype), gradient
 
     result = compute(*({**weights, **split}[name] for name in trained))
-    return tf.reshape(result, [-1, *sizes(result)[2:]])
+    return tf.reshape(result, [-1, *sizes(result)[2:]])[:users]
 
 
-def _each(function: Callable[[tf.Tensor], Any], parts: int, dtypes: Any) -> Any:
+def _each(function: Callable[[tf.Tensor], Any], parts: Size, dtypes: Any) -> Any:
     """Apply a function to the number of each part, one at a time, and stack what it gives."""
     numbers = tf.range(parts)
     return tf.map_fn(function, numbers, fn_output_signature=dtypes, parallel_iterations=1)

@@ -4,10 +4,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from merlin_sim.models import stca
+from merlin_sim.models import build_model, stca
 from merlin_sim.models.stca import StackedCrossAttention
+from merlin_sim.schemas.dataset import DatasetDirectory
 
 USERS, COUNT, LENGTH, DIM = 6, 4, 7, 8
+NUMBERS_OF_A_USER = LENGTH * 3 * (3 * 12 + 4 * DIM + 3 * COUNT * 2)
+"""What the three layers of two heads that are tested here have in between."""
 
 
 def test_contract(contract_step, arrays):
@@ -123,15 +126,84 @@ def test_a_graph_that_does_not_know_how_many_candidates_takes_both(attention, gi
         np.testing.assert_allclose(in_graph(*batch), attention(*batch), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("compiled", [None, False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.fixture
+def attended(monkeypatch):
+    """How many users each call of the layers had, forward or backward, as they were computed."""
+    counts = []
+    attend = StackedCrossAttention._attend
+
+    def counted(attention, weights, batch):
+        users = tf.shape(batch["candidates"])[0]
+        tf.numpy_function(lambda count: counts.append(int(count)), [users], [])
+        return attend(attention, weights, batch)
+
+    monkeypatch.setattr(StackedCrossAttention, "_attend", counted)
+    return counts
+
+
+def first_users(given, users):
+    return tuple(part[:users] for part in given)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("users", "fitting", "expected"),
+    [
+        (6, 6, [6]),
+        (6, 4, [3, 3]),
+        (5, 3, [3, 3]),  # a prime number: one of the second part's is a filler
+        (5, 1, [1, 1, 1, 1, 1]),
+    ],
+)
+@pytest.mark.parametrize("in_graph", [False, True])
 def test_parts_of_the_users_have_the_same_results_and_gradients(
-    compiled, attention, given, monkeypatch
+    in_graph, users, fitting, expected, attention, given, attended, monkeypatch
 ):
+    given = first_users(given, users)
     whole = computed(attention, given)
-    assert attention._parts(*given[:2]) == 1
-    monkeypatch.setattr(stca, "NUMBERS_PER_PART", 6000)
-    assert attention._parts(*given[:2]) == 2
-    run = lambda: computed(attention, given)  # noqa: E731
-    if compiled is not None:
-        run = tf.function(run, jit_compile=compiled)
-    assert_same(run(), whole)
+    attended.clear()
+    monkeypatch.setattr(stca, "NUMBERS_PER_PART", fitting * NUMBERS_OF_A_USER)
+    ours = (tf.function(computed) if in_graph else computed)(attention, given)
+    assert_same(ours, whole)
+    assert attended == expected * (1 if len(expected) == 1 else 2)  # again in the backward pass
+
+
+@pytest.mark.slow
+def test_parts_are_taken_where_a_graph_does_not_know_how_many_users_there_are(
+    attention, given, attended, monkeypatch
+):
+    batches = [first_users(given, users) for users in (6, 5, 3, 2, 1)]
+    whole = [computed(attention, batch) for batch in batches]
+    monkeypatch.setattr(stca, "NUMBERS_PER_PART", 2 * NUMBERS_OF_A_USER)
+    specs = [tf.TensorSpec([None, *part.shape[1:]], part.dtype) for part in given]
+    in_graph = tf.function(lambda *given: computed(attention, given), input_signature=specs)
+    received = []
+    for batch, expected in zip(batches, whole, strict=True):
+        attended.clear()
+        assert_same(in_graph(*batch), expected)
+        received.append(list(attended))
+    assert received == [[2] * 6, [2] * 6, [2] * 4, [2], [1]]  # twice where there are parts
+
+
+@pytest.mark.slow
+def test_fit_and_predict_compute_parts(sim_dataset, attended, monkeypatch):
+    dataset = DatasetDirectory.open(sim_dataset)
+    found = []
+    for numbers in (stca.NUMBERS_PER_PART, 1):
+        monkeypatch.setattr(stca, "NUMBERS_PER_PART", numbers)
+        tf.keras.utils.set_random_seed(2)
+        model = build_model("stca", dataset.schema, embedding_dim=4)
+        model.compile("adam")
+        attended.clear()
+        losses = model.fit(dataset, batch_size=64, verbose=0).history["loss"]
+        assert set(attended) == ({1} if numbers == 1 else {64})
+        found.append([losses[0], *model.predict(dataset, batch_size=64)[:, 0]])
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_xla_compiles_parts_of_the_users(attention, given, monkeypatch):
+    given = first_users(given, 5)
+    whole = computed(attention, given)
+    monkeypatch.setattr(stca, "NUMBERS_PER_PART", 3 * NUMBERS_OF_A_USER)
+    assert_same(tf.function(computed, jit_compile=True)(attention, given), whole)
