@@ -86,8 +86,15 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
             for item in items
             for of_attention in [domain_of(item) + ATTENTION]
         ]
-        dim, policy = self.options.embedding_dim, self._dtype_policy
-        return FeatureEmbedding(Schema(tables), dim, dtype=policy, name="attention_embedding")
+        # As wide as the table beside it, which may be one that was given.
+        dims = {domain_of(item) + ATTENTION: self.embedding.width_of[item.name] for item in items}
+        return FeatureEmbedding(
+            Schema(tables),
+            self.options.embedding_dim,
+            dims=dims,
+            dtype=self._dtype_policy,
+            name="attention_embedding",
+        )
 
     def _check_negatives(self) -> None:
         if self.has_auxiliary_loss and not self.channels.negative:

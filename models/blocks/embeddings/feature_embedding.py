@@ -43,6 +43,7 @@ class FeatureEmbedding(Block):
         schema: The categorical columns to embed; other columns of it are refused.
         dim: Length of the vectors of the tables that are made.
         tables: The tables to take, as :func:`given_tables` finds them.
+        dims: Domain name -> length of its vectors, of tables that are made with another one.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class FeatureEmbedding(Block):
         schema: Schema | str,
         dim: int = 16,
         tables: Any = None,
+        dims: Mapping[str, int] | None = None,
         **kwargs: Any,
     ) -> None:
         """Make a table for each domain of the schema that none is given for."""
@@ -60,7 +62,9 @@ class FeatureEmbedding(Block):
         spread = current_spread()
         self.domain_of = {column.name: domain_of(column) for column in schema}
         given = given_tables(tables, schema)
-        self.tables = _tables(schema, dim, spread, given)
+        self.dims = {name: check_positive("dims", of_one) for name, of_one in (dims or {}).items()}
+        dim_of = {name: self.dims.get(name, dim) for name in self.domain_of.values()}
+        self.tables = _tables(schema, dim_of, spread, given)
         self._given = sorted(given)
         self.width_of = {name: self.tables[d].dim for name, d in self.domain_of.items()}
         self._histories = frozenset(schema.select_by_tag(Tags.SEQUENCE).column_names)
@@ -131,6 +135,7 @@ class FeatureEmbedding(Block):
             "schema": schema_json(self.schema),
             "dim": self.dim,
             "tables": tables_config({name: self.tables[name] for name in self._given}),
+            "dims": dict(self.dims),
         }
 
 
@@ -205,7 +210,10 @@ def _spread_lookup(spread: Spread | None, tables: list[str], name: str) -> Sprea
 
 
 def _tables(
-    schema: Schema, dim: int, spread: Spread | None, given: Mapping[str, EmbeddingTable]
+    schema: Schema,
+    dim_of: Mapping[str, int],
+    spread: Spread | None,
+    given: Mapping[str, EmbeddingTable],
 ) -> dict[str, EmbeddingTable]:
     if spread is not None and given:
         raise OptionError(
@@ -239,6 +247,7 @@ def _tables(
         if domain_name in given:
             tables[domain_name] = given[domain_name]
             continue
+        dim = dim_of[domain_name]
         if spread is None:
             limit = height**-0.5
             start = tf.keras.initializers.RandomUniform(-limit, limit)

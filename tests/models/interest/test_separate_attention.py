@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+
+import merlin.models.tf as mm
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -36,10 +39,21 @@ def taken(name):
     return name.replace(BY, "embedding").replace("_attention", "")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [4, 6])
 @pytest.mark.parametrize("kind", KINDS)
-def test_with_equal_tables_it_is_the_model_with_one_and_gradients_add_up(kind, make_schema):
+def test_with_equal_tables_it_is_the_model_with_one_and_gradients_add_up(kind, width, make_schema):
+    """Those of attention are as wide as those that are given, whatever the others are."""
     schema = make_schema()
-    one, two = build(kind, schema), build(kind, schema, separate_attention=True)
+    one, two = (
+        build(
+            kind,
+            schema,
+            separate_attention=separate,
+            tables=None if width == 4 else {"item_0": mm.EmbeddingTable(6, schema["item_0"])},
+        )
+        for separate in (False, True)
+    )
     shared, own = named_variables(one), named_variables(two)
     assert len(own) == len(shared) + 2  # the item's two features
     for name, variable in own.items():
@@ -63,6 +77,20 @@ def test_with_equal_tables_it_is_the_model_with_one_and_gradients_add_up(kind, m
     assert all(np.any(gradient) for name, gradient in parts.items() if BY in name)
 
 
+@pytest.mark.slow
+def test_a_model_with_a_table_of_another_width_is_made_again_of_its_configuration(make_schema):
+    schema = make_schema()
+    tables = {"item_0": mm.EmbeddingTable(6, schema["item_0"])}
+    model = build("twin", schema, separate_attention=True, tables=tables)
+    embedding = model.body.attention_embedding
+    assert embedding.width_of["item_0"] == 6 and embedding.width_of["item_1"] == 4
+    copy = type(model).from_config(json.loads(json.dumps(model.get_config())))
+    assert [v.shape for v in copy.variables] == [v.shape for v in model.variables]
+    alone = type(embedding).from_config(json.loads(json.dumps(embedding.get_config())))
+    assert alone.width_of == embedding.width_of
+
+
+@pytest.mark.slow
 def test_a_plan_of_tables_has_those_of_attention_too(make_schema):
     schema = make_schema()
     model, family = build("sim", schema, separate_attention=True), find_family("sim")
