@@ -27,6 +27,7 @@ def computed(model, batch, labels, is_fused):
     return losses, logits, [tf.convert_to_tensor(gradient).numpy() for gradient in found]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("candidates", [1, 2, 4])
 @pytest.mark.parametrize("name", OPTIONS)
 def test_a_step_is_the_same(name, candidates, make_schema, make_columns, as_batch):
@@ -52,6 +53,7 @@ def test_a_step_is_the_same(name, candidates, make_schema, make_columns, as_batc
         assert np.linalg.norm(ours - theirs) <= 1e-5 * np.linalg.norm(theirs) + 1e-9, variable.name
 
 
+@pytest.mark.slow
 def test_large_batches_are_trained_on_with_it(sim_dataset, monkeypatch):
     dataset = DatasetDirectory.open(sim_dataset)
     losses = []

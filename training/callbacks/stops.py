@@ -16,7 +16,7 @@ from .checkpoint import leave
 
 
 class Heartbeat(Callback):
-    """Reports each execution to a watchdog execution, so that a rank that hangs is noticed."""
+    """Reports each execution to a watchdog, so that a rank that hangs is noticed."""
 
     def __init__(self, watchdog: Watchdog) -> None:
         """Take a watchdog that is active."""

@@ -82,6 +82,7 @@ def test_histories_of_other_types_are_the_same_ones(users, tmp_path):
         assert rows_of(tmp_path / f"{number}") == wanted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["minutes", "hours"])
 def test_samples_are_the_same_however_many_are_made_at_a_time(unit, tmp_path, monkeypatch):
     """The first of a width run op by op and all others in a graph: to the bit the same."""
