@@ -48,7 +48,7 @@ class Background(Generic[Item], Iterator[Item]):
         """Wait for the next item, an error or the end."""
         item = self._made.ready.get()
         if item is _END or isinstance(item, _Raised):
-            self._made.ready.put(item)  # whoever asks again gets the same answer
+            self._made.ready.put(item)  # a later call gets the same answer
             if isinstance(item, _Raised):
                 raise item.error
             raise StopIteration
@@ -56,7 +56,7 @@ class Background(Generic[Item], Iterator[Item]):
         return item  # type: ignore[return-value]
 
     def stop(self) -> None:
-        """End the thread, wait for it, and let go of what it made ahead."""
+        """End the thread, wait for it, and drop what it made ahead."""
         self._end()
 
 
@@ -93,7 +93,7 @@ class _Made:
     def end(self, thread: threading.Thread) -> None:
         self._stopped.set()
         self.free.release()
-        if thread is not threading.current_thread():  # its own end may let go of the iterator
+        if thread is not threading.current_thread():  # its own end may drop the iterator
             thread.join()
         while not self.ready.empty():
             self.ready.get()

@@ -1,4 +1,4 @@
-"""Random items as TensorFlow ops: functions of a seed, a user and a position, whoever asks.
+"""Random items as TensorFlow ops: functions of a seed, a user and a position alone.
 
 The mixing function is the finalizer of SplitMix64 (Steele, Lea, Flood: Fast Splittable
 Pseudorandom Number Generators, OOPSLA 2014). Numbers of 64 bits add and multiply modulo 2^64 in

@@ -35,7 +35,7 @@ ROWS_AHEAD = 1 << 21
 DATA_MEMORY_MB = 4096
 """Memory for what stays on the device, unless it is set."""
 ONCE_MB = 256
-"""Memory for data that is gone through once, or in part: blocks of it are read."""
+"""Memory for data that is read once, or in part: block by block."""
 
 
 class Step(NamedTuple):
@@ -408,7 +408,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         return self.plan(0).steps * int(self._epochs)
 
     def __iter__(self) -> Iterator[Any]:
-        """Go through the epoch; whoever drops the iterator ends its threads."""
+        """Iterate over the epoch; dropping the iterator ends its threads."""
         begun = self.inputs()
         return (self._batch(given) for given in begun)
 
@@ -499,7 +499,7 @@ class Inputs(Iterator[Step]):
 def _traced(
     make: Callable[[Any, tf.Tensor, Any], Batch],
 ) -> Callable[[Step], tuple[Batch, tf.Tensor]]:
-    """Trace what makes a batch and counts its rows; whoever drops a loader ends its threads."""
+    """Trace what makes a batch and counts its rows; dropping a loader ends its threads."""
 
     def made_and_counted(step: Step) -> tuple[Batch, tf.Tensor]:
         batch = make(step.data, step.entries, step.seeds)

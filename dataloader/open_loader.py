@@ -108,7 +108,7 @@ def _making_options(
     fresh_negatives: bool,
     candidates: int | None,
 ) -> dict[str, Any]:
-    """Name what was said of how samples are made; refuse it where they are stored."""
+    """Return the options of how samples are made; refuse them where samples are stored."""
     of_users = {
         "positions_together": positions_together,
         "fresh_negatives": fresh_negatives or None,

@@ -17,7 +17,7 @@ _chosen: ContextVar[bool | None] = ContextVar("gpu_forms", default=None)
 
 
 def has_gpu_forms() -> bool:
-    """Return whether a GPU's forms are taken: where TensorFlow has a GPU, unless it is said."""
+    """Return whether a GPU's forms are taken: where TensorFlow has a GPU, unless it is set."""
     chosen = _chosen.get()
     return bool(tf.config.list_logical_devices("GPU")) if chosen is None else chosen
 

@@ -1,6 +1,6 @@
 """The GPUs that this process may see, and whether TensorFlow, Merlin and cudf can use them.
 
-The driver's library NVML lists them, and CUDA stays untouched: whoever calls CUDA fixes
+The driver's library NVML lists them, and CUDA stays untouched: a process that calls CUDA fixes
 which GPUs a process sees. Merlin counts GPUs and takes for granted that TensorFlow and cudf can use
 them: a driver that does not fit one of them ends Merlin's imports, so it is tried here first.
 """

@@ -78,7 +78,7 @@ def show_dataset_warnings() -> None:
     import click
 
     show = warnings.showwarning
-    said: set[str] = set()
+    shown: set[str] = set()
 
     def show_plainly(
         message: Warning | str,
@@ -90,8 +90,8 @@ def show_dataset_warnings() -> None:
     ) -> None:
         if not issubclass(category, DatasetWarning):
             show(message, category, filename, lineno, file, line)
-        elif os.environ.get("HOROVOD_RANK", "0") == "0" and str(message) not in said:
-            said.add(str(message))
+        elif os.environ.get("HOROVOD_RANK", "0") == "0" and str(message) not in shown:
+            shown.add(str(message))
             click.echo(f"merlin-sim: warning: {message}", err=True)
 
     warnings.showwarning = show_plainly
@@ -101,7 +101,7 @@ def show_dataset_warnings() -> None:
 def quiet_merlin() -> Iterator[None]:
     """Leave out what Merlin warns of within the block: of every table, that there is no GPU.
 
-    Whoever asks Python for warnings (``-W``, ``PYTHONWARNINGS``) hears it.
+    Python's own switches (``-W``, ``PYTHONWARNINGS``) still show it.
     """
     with _without_warnings(r"(merlin|nvtabular)\."):
         yield
@@ -170,7 +170,7 @@ def hide_gpu_from_merlin() -> None:
 def hide_unusable_gpu() -> None:
     """Have Merlin find no GPU where TensorFlow or cudf cannot use it, and warn with the reason.
 
-    For whoever uses the package from Python, before Merlin is imported; the command line decides
+    For the use of the package from Python, before Merlin is imported; the command line decides
     for each command. Where Merlin has counted already, nothing is changed.
     """
     if _gpu_is_hidden or _GPU_COUNT in sys.modules:
@@ -228,7 +228,7 @@ class DeferredMapping:
         self.module, self.framework, self.name = module, framework, name
 
     def matches_external(self, external_dtype: Any) -> bool:
-        """Answer as the real mapping does; no dtype is of a framework that nobody imported."""
+        """Answer as the real mapping does; no dtype is of a framework that was not imported."""
         real = self._registered()
         return real is not None and bool(real.matches_external(external_dtype))
 

@@ -120,7 +120,7 @@ def steps_line(console: Console, title: str, steps: int, done: int = 0) -> Itera
         TextColumn("{task.fields[values]}", table_column=one_line),
         TimeRemainingColumn(),
     )
-    # The line goes when the pass is over: what is said of it then takes its place.
+    # The line is removed when the pass is over: its summary takes that place.
     with Progress(*columns, console=console, refresh_per_second=4, transient=True) as bar:
         yield LiveLine(bar, bar.add_task(title, total=steps, completed=done, values=STARTING))
 

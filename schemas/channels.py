@@ -62,7 +62,7 @@ class Channel:
     """The channel of lists beside whose positions the positions of its lists stand."""
 
     missing: str = ""
-    """What is said of a schema in which no column is of this channel."""
+    """The message for a schema in which no column is of this channel."""
 
     def match(self, tags: set[str], is_list: bool) -> int:
         """Return how many tags match a column, at most; 0 for none."""

@@ -15,7 +15,7 @@ from . import METADATA_FILE, SCHEMA_FILE, SPEC_FILE
 from .channels import contract_named, require_channels
 from .feature_spec import Chunk, FeatureSpec
 from .metadata_file import cardinalities, check_metadata
-from .source_files import repeated_files, warn_of_doubts, warn_of_other_vocabularies
+from .source_files import repeated_files, warn_of_likely_mistakes, warn_of_other_vocabularies
 from .spec_file import read_spec
 from .users_layout import UsersLayout, users_layout
 
@@ -123,7 +123,7 @@ class DatasetDirectory:
             problems += contract_named(model).problems(spec)
         if problems:
             raise SpecError(directory, problems)
-        warn_of_doubts(spec, directory)
+        warn_of_likely_mistakes(spec, directory)
         return cls(directory, spec, schema)
 
     @property

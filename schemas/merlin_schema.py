@@ -90,7 +90,7 @@ def carried_spec(schema: Schema) -> tuple[FeatureSpec | None, Schema]:
         return None, schema
     try:
         spec = spec_from_plain(json.loads(document))
-    except (ValueError, RecursionError, MerlinSimError):  # somebody else's property
+    except (ValueError, RecursionError, MerlinSimError):  # a property of another tool
         return None, schema
     if not spec.feature_spec:
         return None, schema
@@ -117,7 +117,7 @@ def _carried_schema(spec: FeatureSpec) -> Schema | None:
         return None
     try:
         schema = Schema([from_record(column) for column in record["columns"]])
-    except (ValueError, TypeError, KeyError, AttributeError):  # somebody else's metadata
+    except (ValueError, TypeError, KeyError, AttributeError):  # metadata of another tool
         return None
     if not schema.column_schemas or not spec.feature_spec:
         return None

@@ -143,7 +143,7 @@ def _restored(columns: list[ColumnSchema]) -> list[ColumnSchema]:
         try:
             originals[index] = from_record(json.loads(column.properties[RECORD_PROPERTY]))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            continue  # somebody else's property
+            continue  # a property of another tool
         found[index] = without_property(column, RECORD_PROPERTY)
     read = _written(list(originals.values()))
     for (index, original), (_, seen) in zip(originals.items(), read, strict=True):

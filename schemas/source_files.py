@@ -78,9 +78,9 @@ def repeated_files(spec: FeatureSpec, directory: Path | None) -> list[Problem]:
     for named in named_files(spec):
         keys = _identities(named.name, directory)
         earlier = [first for key in keys for first in seen.get(key, ())]
-        twin = next((first for first in earlier if named.repeats_rows_of(first)), None)
-        if twin is not None:
-            problems.append(_problem(spec, named, twin))
+        first_use = next((first for first in earlier if named.repeats_rows_of(first)), None)
+        if first_use is not None:
+            problems.append(_problem(spec, named, first_use))
         for key in keys:
             seen.setdefault(key, []).append(named)
     return problems
@@ -91,20 +91,20 @@ def _identities(name: str, directory: Path | None) -> list[object]:
     if directory is not None:
         try:
             status = (directory / name).stat()
-        except (OSError, ValueError):  # that it is missing is said elsewhere
+        except (OSError, ValueError):  # that it is missing is reported elsewhere
             return keys
         keys.append((status.st_dev, status.st_ino))
     return keys
 
 
-def _problem(spec: FeatureSpec, named: NamedFile, twin: NamedFile) -> Problem:
-    other = format_key_path(twin.path)
-    if named.mapping != twin.mapping:
-        expected = f"files of its own, none of {twin.mapping}"
-        received = f"{named.name!r}, which is {twin.name!r} of {other}"
+def _problem(spec: FeatureSpec, named: NamedFile, first_use: NamedFile) -> Problem:
+    other = format_key_path(first_use.path)
+    if named.mapping != first_use.mapping:
+        expected = f"files of its own, none of {first_use.mapping}"
+        received = f"{named.name!r}, which is {first_use.name!r} of {other}"
     else:
         expected = "each file once"
-        received = f"{named.name!r} again (it is {twin.name!r} of {other})"
+        received = f"{named.name!r} again (it is {first_use.name!r} of {other})"
     return spec.problem(named.path, expected, received)
 
 
@@ -113,18 +113,18 @@ POSITIVE_WORDS = {"pos", "positive", "positives"}
 NEGATIVE_WORDS = {"neg", "negative", "negatives"}
 
 
-def warn_of_doubts(spec: FeatureSpec, directory: Path | None) -> None:
+def warn_of_likely_mistakes(spec: FeatureSpec, directory: Path | None) -> None:
     """Warn (:class:`DatasetWarning`) of what looks wrong in a spec that may be right.
 
     Args:
         spec: A spec without problems.
         directory: Where its paths start; None to leave the files alone.
     """
-    doubts = _exchanged_histories(spec)
+    mistakes = _exchanged_histories(spec)
     if directory is not None:
-        doubts += _equal_files(spec, directory)
-    for doubt in doubts:
-        warnings.warn(f"{spec.path or directory}: {doubt}", DatasetWarning, stacklevel=3)
+        mistakes += _equal_files(spec, directory)
+    for mistake in mistakes:
+        warnings.warn(f"{spec.path or directory}: {mistake}", DatasetWarning, stacklevel=3)
 
 
 def warn_of_other_vocabularies(schema: Schema, directory: Path) -> None:
@@ -157,7 +157,7 @@ def _last_id(file: Path) -> int | None:
         groups = [footer.row_group(group).column(number) for group in range(footer.num_row_groups)]
         found = [group.statistics.max for group in groups if group.statistics is not None]
     except (*UNREADABLE, ValueError):
-        return None  # whoever reads it says what is wrong with it
+        return None  # its reader reports what is wrong with it
     return max(found) if found and len(found) == len(groups) and None not in found else None
 
 

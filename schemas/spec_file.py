@@ -13,7 +13,7 @@ from ..foundation.exceptions import KeyPath, Problem, SpecError, describe
 from .channels import contract_named, may_be_empty
 from .dtypes import canonical_dtype
 from .feature_spec import FEATURE_KEYS, Chunk, Feature, FeatureSpec
-from .source_files import repeated_files, warn_of_doubts
+from .source_files import repeated_files, warn_of_likely_mistakes
 from .users_layout import USERS, users_problems
 from .yaml_document import read_yaml
 
@@ -32,7 +32,7 @@ class Reading:
     """What had the wrong shape."""
 
     replaced: set[KeyPath] = field(default_factory=set)
-    """Where stand-ins are: what follows from those need not be said."""
+    """Where stand-ins are: what follows from those is not reported."""
 
 
 def read_feature_spec(path: Path) -> Reading:
@@ -210,9 +210,10 @@ def gather_problems(
             found += users_problems(reading.spec, directory)
         if model is not None:
             found += contract_named(model).problems(reading.spec)
-        said = {problem.path for problem in problems}
+        reported = {problem.path for problem in problems}
         found = list(dict.fromkeys(found))
-        problems += [problem for problem in found if problem.path not in said & reading.replaced]
+        known = reported & reading.replaced
+        problems += [problem for problem in found if problem.path not in known]
     return sorted(problems, key=lambda problem: problem.line or 0)
 
 
@@ -342,7 +343,7 @@ def read_spec(
     problems = gather_problems(reading, directory, model)
     if problems or reading.spec is None:
         raise SpecError(path, problems)
-    warn_of_doubts(reading.spec, directory)
+    warn_of_likely_mistakes(reading.spec, directory)
     return reading.spec
 
 

@@ -1,9 +1,9 @@
 """What the environment with a GPU sets up before anything else runs in it.
 
 ``scripts/setup.sh`` copies this beside the packages and has every Python of the environment run it
-when it starts, so that nobody has to set ``LD_LIBRARY_PATH``. It costs nothing until TensorFlow or
+when it starts, so that no user has to set ``LD_LIBRARY_PATH``. It costs nothing until TensorFlow or
 cupy is imported: only then are CUDA's libraries opened, by their place beside the packages. The
-loader gives them to whoever asks for them by name afterwards.
+loader finds them by name afterwards.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class OpenLibraries:
         if name == "merlin.io.fsspec_utils":
             fit_cudf_to_merlin()
         for library in self._waiting.pop(name, ()):
-            with contextlib.suppress(OSError):  # whoever needs it says what is missing
+            with contextlib.suppress(OSError):  # its user reports what is missing
                 ctypes.CDLL(str(NVIDIA / library))
 
 
 def fit_cudf_to_merlin() -> None:
     """Give cudf a name back that Merlin imports, and calls for files on remote disks alone."""
     if getattr(sys.modules.get("merlin.core.has_gpu"), "HAS_GPU", False):
-        with contextlib.suppress(Exception):  # whoever needs cudf says what is wrong with it
+        with contextlib.suppress(Exception):  # the user of cudf reports what is wrong with it
             column = importlib.import_module("cudf.core.column")
             vars(column).setdefault("build_categorical_column", None)
 

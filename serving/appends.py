@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KeyKind:
-    """Which keys an event may have, told without reading a vocabulary."""
+    """Which keys an event may have, known without reading a vocabulary."""
 
     is_text: bool
     is_any: bool = False
@@ -191,7 +191,7 @@ class Appends:
             begin = loop.time()
             try:
                 await loop.run_in_executor(self._writer, self._store.append, together)
-            except Exception as error:  # whatever it is, those who wait for it are told
+            except Exception as error:  # whatever it is, those who wait for it receive it
                 self._failed.inc(len(taken))
                 for kept in _waited_for(taken):
                     kept.set_exception(error)

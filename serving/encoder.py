@@ -191,7 +191,7 @@ class EventEncoder:
             key = fields.get(self.columns.users[0].name)
             found[place] = {**fields, HISTORY: []}
             if isinstance(key, bool) or not isinstance(key, str | int):
-                continue  # nobody's, or refused where it is looked up
+                continue  # of no user, or refused where it is looked up
             try:
                 check_storable(key, self.columns.users[0].name)
                 users[place] = as_text(key)
@@ -286,18 +286,18 @@ class EventEncoder:
         )
 
     def encode_items(self, items: Sequence[Item]) -> Ids:
-        """Look up items of nobody, as candidates: column -> ids or numbers, [items].
+        """Look up items of no user, as candidates: column -> ids or numbers, [items].
 
         Raises:
             RequestError: As :meth:`encode`.
         """
-        nobody: Ids = {column.name: np.zeros(1, np.int64) for column in self.columns.users}
+        no_user: Ids = {column.name: np.zeros(1, np.int64) for column in self.columns.users}
         found = self._items(items, CANDIDATES)
         ids: Ids = {
             column.name: values.astype(column.dtype)
             for column, values in zip(self.columns.targets, found, strict=True)
         }
-        return ids | self.numbers.of_items(nobody, found, [{}] * len(items), CANDIDATES)
+        return ids | self.numbers.of_items(no_user, found, [{}] * len(items), CANDIDATES)
 
     def _items(self, items: Sequence[Item], where: str) -> list[npt.NDArray[np.int64]]:
         """The ids of items, feature by feature."""

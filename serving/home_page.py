@@ -29,7 +29,7 @@ def _hash_of(text: str) -> str:
 
 HEADERS = {
     "Content-Type": "text/html; charset=utf-8",
-    # Nothing but what this file wrote runs; it may ask this server alone, and nobody may frame it.
+    # Nothing but what this file wrote runs; it may ask this server alone, and no page may frame it.
     "Content-Security-Policy": (
         f"default-src 'none'; script-src {_hash_of(SCRIPT)}; style-src {_hash_of(STYLE)}; "
         "img-src data:; connect-src 'self'; form-action 'none'; base-uri 'none'; "

@@ -314,7 +314,7 @@ class WorkflowNumbers:
         return made
 
     def _by_key(self, encoding: Encoding, items: KnownItems) -> dict[str, tuple[int, Array]]:
-        """What all events said of each id of a key; of an unknown one nothing is known."""
+        """The facts that all events gave of each id of a key; of an unknown id nothing is known."""
         place = self._domains.index(encoding.column)
         unseen = self._fitted.encode(encoding, self._features.smoothing, np.zeros(1), np.zeros(1))
         found = {}

@@ -43,7 +43,7 @@ class Row:
     line: int
     """Its line, from 1; of a parquet file its row."""
     fields: Any
-    """What stands in it; a RequestError where that cannot be told."""
+    """Its content; a RequestError where that cannot be read."""
     done: int
     """How much of the file's ``size`` has been read with it."""
 

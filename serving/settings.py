@@ -141,7 +141,7 @@ SETTINGS = "settings.json"
 class ModelSettings(ServedVersion):
     """What the models of a server answer by.
 
-    Triton's configuration of a model, which whoever reaches a model may read, says none of it.
+    Triton's configuration of a model, which every client may read, has none of it.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -151,7 +151,7 @@ class ModelSettings(ServedVersion):
     log: LogSettings | None = None
     """What is kept of events; None for nothing."""
     further: Mapping[str, Any] = field(default_factory=dict)
-    """What models beside the server's own are told."""
+    """Settings of models beside the server's own."""
 
     def write(self, folder: Path) -> None:
         """Write the file, for this user alone to read."""

@@ -105,7 +105,7 @@ def example_event(encoder: Encoder) -> dict[str, Any]:
 
 
 def _candidates(encoder: EventEncoder, place: int) -> list[Any]:
-    """One candidate with all that may be said of it, and one with what has to be."""
+    """One candidate with every field it may have, and one with those it must have."""
     given = encoder.numbers.item_examples()
     features = {lookup.domain: lookup.example(0) for lookup in encoder.items[1:]}
     key = encoder.items[0].domain

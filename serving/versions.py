@@ -39,7 +39,7 @@ def meets_canary(user: Any, canary: Canary) -> bool:
 
 
 def user_of_events(servable: Servable) -> str:
-    """Name the field by which the users of events are told apart.
+    """Name the field by which the users of events are distinguished.
 
     Raises:
         MerlinSimError: Where there is none.
@@ -47,7 +47,7 @@ def user_of_events(servable: Servable) -> str:
     users = servable.columns.users
     if servable.takes_rows or not users:
         raise MerlinSimError(
-            f"{servable.path}: a canary goes by users, and its requests have none."
+            f"{servable.path}: a canary is chosen by users, and its requests have none."
         )
     return str(users[0].name)
 

@@ -16,14 +16,14 @@ import click
 )
 @click.option("--report_only", is_flag=True, help="Run nothing; report what there is.")
 def command(study_file: Path, results_dir: Path | None, report_only: bool) -> None:
-    """Run what STUDY_FILE describes, and compare what came of it.
+    """Run the study that STUDY_FILE describes, and compare its settings.
 
     A YAML file names datasets, seeds, options and the values of a grid or a search. Each run has a
-    results directory of its own. Stopped by Ctrl-C or killed, the same command goes on where it
-    was; started several times, the processes share the runs. The report is report/study.html.
+    results directory of its own. After Ctrl-C or a kill, the same command continues the study;
+    started several times, the processes share the runs. The report is report/study.html.
     """
     from ...foundation.progress import Terminal
-    from ...training.studies.conductor import Conductor, require_all
+    from ...training.studies.runner import StudyRunner, require_all
     from ...training.studies.study_file import read_study
     from ...training.studies.study_report import write_study_report
     from ..options.study_options import settle_study
@@ -32,12 +32,12 @@ def command(study_file: Path, results_dir: Path | None, report_only: bool) -> No
     root = results_dir or file.results_dir or Path("studies") / study_file.stem
     terminal = Terminal()
     study = settle_study(file, root)
-    conductor = Conductor(study, terminal.say)
+    runner = StudyRunner(study, terminal.say)
     if not report_only:
         study.make()
-        conductor.run()
+        runner.run()
     report = write_study_report(study, terminal)
     for sentence in report.sentences:
         click.echo(sentence)
     click.echo(report.page)
-    require_all(conductor)
+    require_all(runner)

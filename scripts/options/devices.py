@@ -37,7 +37,7 @@ def settle_training(gpus: Gpus) -> str | None:
 
 
 def settle_preprocessing(gpus: Gpus) -> str | None:
-    """The same for what trains nothing; workers that are started later hear of it too."""
+    """The same for what trains nothing; workers that are started later see it too."""
     if not gpus.visible:
         return None
     reason = why_not_cudf(gpus)

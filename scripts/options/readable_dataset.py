@@ -41,7 +41,7 @@ def readable_dataset(
         contract: The channels that it must have, if the model is known.
     """
     if not os.path.lexists(directory / feature_spec):
-        return directory, feature_spec  # what is wrong is said where it is opened
+        return directory, feature_spec  # what is wrong is reported where it is opened
     reading = read_feature_spec(directory / feature_spec)
     if reading.spec is None or is_fed_as_it_is(reading.spec):
         return directory, feature_spec

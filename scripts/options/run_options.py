@@ -306,7 +306,7 @@ def execute(ctx: click.Context, values: dict[str, Any]) -> None:
     from ...training.runs.opened_dataset import make_results_directory, open_dataset
 
     config = readable(config)
-    dataset = open_dataset(config)  # what is wrong with it is said at once
+    dataset = open_dataset(config)  # what is wrong with it is reported at once
     config = with_recipe(ctx, config, dataset)
     make_results_directory(config)
     check_free(config.written_directories)  # each rank, before one of them holds the directories

@@ -1,4 +1,4 @@
-"""Where a store of histories is, said so that nobody else reads a password."""
+"""The address of a store of histories, given so that no one else reads its password."""
 
 from __future__ import annotations
 

@@ -170,8 +170,8 @@ def _try(
         context = command.make_context(file.command, [], default_map=given)
         return open_dataset(readable(to_run_config(context, dict(context.params))))
     except click.ClickException as error:
-        said = error.format_message()
+        message = error.format_message()
     except MerlinSimError as error:
-        said = str(error)
+        message = str(error)
     shown = ", ".join(f"{name} {value}" for name, value in values.items()) or "its options"
-    raise MerlinSimError(f"{file.path}: with {shown} on {dataset}: {said}")
+    raise MerlinSimError(f"{file.path}: with {shown} on {dataset}: {message}")

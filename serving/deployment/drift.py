@@ -1,4 +1,4 @@
-"""Two dataset directories, and what runs said of them, from files to findings."""
+"""Two dataset directories and the logs of runs on them, from files to findings."""
 
 from __future__ import annotations
 

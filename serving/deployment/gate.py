@@ -30,7 +30,7 @@ LONG_HISTORIES = "long histories"
 
 @dataclass(frozen=True, eq=False)
 class ScoredTwice:
-    """Rows in one order: what two models said of each."""
+    """Rows in one order: the scores of two models for each."""
 
     challenger: ScoredRows
     current: ScoredRows
@@ -319,9 +319,9 @@ def _reason(found: Judgement) -> str:
     title = TITLES[found.measure]
     if found.interval is None or found.difference is None:
         return f"{title} of {found.segment}: whether it is worse is not known"
-    said = "is worse by more than" if found.verdict == WORSE else "may be worse by more than"
+    how = "is worse by more than" if found.verdict == WORSE else "may be worse by more than"
     low, high = found.interval
     return (
-        f"{title} of {found.segment} {said} {found.margin:g}: {found.difference:+.4f}, "
+        f"{title} of {found.segment} {how} {found.margin:g}: {found.difference:+.4f}, "
         f"95% {low:+.4f} to {high:+.4f}"
     )

@@ -66,7 +66,7 @@ def write_gate(
 ) -> Path:
     """Write gate.json, gate.html, gate.md and their figure; return the HTML.
 
-    The JSON is written last, so that whoever finds it finds all.
+    The JSON is written last, so that where it is, all is.
 
     Args:
         directory: Where they go.
@@ -78,8 +78,8 @@ def write_gate(
         MerlinSimError: Where they cannot be written.
     """
     page = Page("Gate: passed" if gate.passed else "Gate: not passed")
-    said = [Text(reason + ".") for reason in gate.reasons]
-    page.add("Verdict", *(said or [Text("The challenger is not worse than the current model.")]))
+    reasons = [Text(reason + ".") for reason in gate.reasons]
+    page.add("Verdict", *(reasons or [Text("The challenger is not worse than the current model.")]))
     page.add("Measures", Table(HEAD, rows_of(gate)), Text(HOW_TO_READ), Text(_segments(long_from)))
     page.add("Differences", Figures(as_images({"differences": _draw(gate)}, CAPTIONS)))
     page.add("What was compared", Table(["", "Challenger", "Current"], _compared(facts)))

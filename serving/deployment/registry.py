@@ -383,7 +383,7 @@ class Registry:
             is_partial = path.name.startswith(".")
             orphan = _NAME.fullmatch(path.name) and not path.with_suffix(".json").exists()
             if orphan and current is not None and path == self.place(current):
-                continue  # somebody removed its story; it is served all the same
+                continue  # its story was removed by hand; it is served all the same
             if is_partial and path.is_file():
                 path.unlink()
             elif (is_partial or orphan) and path.is_dir():

@@ -70,13 +70,13 @@ def _drift_parts(
             raise KeyError("format")
         names = {side: Path(document[side]["path"]).name for side in ("reference", "new")}
         rows = [_row(found) for found in document["findings"] if found["drifted"]]
-        said = ", ".join(document["drifted"])
+        drifted = ", ".join(document["drifted"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise MerlinSimError(f"{path}: expected what `merlin-sim drift` wrote: {error}") from error
     written = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(when))
     compared = f"{names['new']} against {names['reference']}, {written}."
     parts: list[Text | Table | Figures] = [
-        Text(f"Drifted: {said}. {compared}" if said else f"Nothing has drifted. {compared}")
+        Text(f"Drifted: {drifted}. {compared}" if drifted else f"Nothing has drifted. {compared}")
     ]
     if rows:
         parts.append(Table(("Feature", "What", "PSI", "KS", "Too far"), rows))
@@ -97,7 +97,7 @@ Parts = list[Text | Table | Figures]
 def server_sections(
     registry: Path | None, drift: Path | None, canary: int | None
 ) -> list[tuple[str, Parts]]:
-    """Report a registry and a report of drift; what cannot be read is said in its place.
+    """Report a registry and a report of drift; what cannot be read has a message in its place.
 
     Args:
         registry: Its directory; None where there is none.
@@ -119,7 +119,7 @@ def _or_why_not(place: Path, parts: Callable[[], Parts]) -> Parts:
     try:
         return parts()
     except (MerlinSimError, OSError) as error:
-        # Whoever sees the page need not know where things lie.
+        # The page shows no paths.
         return [Text(str(error).replace(str(place), place.name))]
 
 
@@ -133,8 +133,8 @@ def _last_gate(registry: Path) -> Parts:
     reasons: Sequence[str] = version.gate["reasons"]
     # A version is added right after its gate, which does not say when it was.
     when = f"added {_shown(version.added)} UTC"
-    said = Text(f"Version {version.number}: {verdict} ({when}).")
-    return [said, *(Text(f"{reason}.") for reason in reasons)]
+    verdict_text = Text(f"Version {version.number}: {verdict} ({when}).")
+    return [verdict_text, *(Text(f"{reason}.") for reason in reasons)]
 
 
 def _versions(registry: Registry, canary: int | None) -> Parts:
@@ -144,9 +144,9 @@ def _versions(registry: Registry, canary: int | None) -> Parts:
     marks = {canary: "canary", current: "current"}
     rows = [[str(v.number), marks.get(v.number, ""), *_facts(v)] for v in shown]
     older = len(known) - len(shown)
-    said = "None is current." if current is None else f"Version {current} is current."
+    summary = "None is current." if current is None else f"Version {current} is current."
     more = [Text(f"{older:,} older ones are not shown.")] if older else []
-    return [Text(said), Table(head, rows), *more]
+    return [Text(summary), Table(head, rows), *more]
 
 
 def _facts(version: Version) -> list[str]:

@@ -24,9 +24,9 @@ ABOUT = "merlin-sim:histories"
 """The key of what is known of a store; all its keys begin so. One store has one of the server's
 databases."""
 PATIENCE_SECONDS = 30.0
-"""How long a server may take to answer whoever fills a store, or looks at one."""
+"""Seconds a Redis may take to answer where a store is filled or inspected."""
 READ_SECONDS = 0.5
-"""The same of whoever waits for an answer of a model."""
+"""Seconds it may take where a request waits for a model."""
 APPEND_SECONDS = 5.0
 """The same of an append: what was not answered may have been kept all the same."""
 _MAKE = """
@@ -147,7 +147,7 @@ class RedisStore(HistoryStore):
         from redis.backoff import NoBackoff
         from redis.retry import Retry
 
-        # Once more where a connection was closed while nobody used it; never after a time-out.
+        # Once more where a connection was closed while it was idle; never after a time-out.
         again = Retry(NoBackoff(), 1, supported_errors=(redis.ConnectionError,))
         return redis.Redis.from_url(
             address, decode_responses=True, socket_timeout=seconds,

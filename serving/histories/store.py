@@ -111,7 +111,7 @@ class History(NamedTuple):
     items: list[Any]
     """Keys, or objects with keys, as a raw event has them."""
     times: list[float | None]
-    """When each was; None where nobody said."""
+    """When each was; None where no time was given."""
 
 
 class Filling(Protocol):
@@ -168,4 +168,4 @@ class HistoryStore(Filling, Reading, Protocol):
         """
 
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""

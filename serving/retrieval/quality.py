@@ -252,7 +252,7 @@ class QualityReport:
     """Clicks that were held out and asked for."""
     items: int
     unknown: int
-    """Of the clicks, those on items that the towers do not know: nobody finds them."""
+    """Of the clicks, those on items that the towers do not know: they cannot be found."""
     index_recall: float
     """Share of the exact nearest 500 that the index found."""
     measured: list[Measured]

@@ -197,7 +197,7 @@ def _blamed(error: Exception) -> Exception:
 
 
 PROBED = "merlin-sim-probe"
-"""The key of a user whom nobody has, by whom a server asks itself."""
+"""The key of a user who does not exist, for the server's own probe."""
 
 
 class RecommendModel:
@@ -258,12 +258,12 @@ class RecommendModel:
             for which, fields in self.responder.respond(texts, counted):
                 unanswered.remove(which)
                 reply(places[which], _response(fields))
-        except Exception as error:  # whatever TensorFlow has to say goes to whoever waits
+        except Exception as error:  # an error of TensorFlow goes to all that wait
             for which in unanswered:
                 reply(places[which], error)
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Close the store."""
         self._store.close()
 
 

@@ -110,7 +110,7 @@ class StoreHistories:
     """Reads users from a store, as a model names them.
 
     A store knows a user by one key, the first of the model's columns of users. What the others
-    have is told by whoever asks, or not known.
+    have is given with the request, or not known.
 
     Args:
         store: Keeps the interactions.

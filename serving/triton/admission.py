@@ -32,7 +32,7 @@ class Access:
     (True, False)
 
     Args:
-        tokens: Any of them opens it; none at all leaves it open to whoever reaches it.
+        tokens: Any of them opens it; without any, all requests are admitted.
     """
 
     def __init__(self, tokens: tuple[str, ...] = ()) -> None:

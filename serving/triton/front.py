@@ -63,7 +63,7 @@ _UNREAD = tuple(
 _BATCH_SIZE = re.compile(rb"inference request batch-size must be <= (\d+) for '([^']*)'")
 """What Triton answers with 400 where a request has more rows than a model takes at once."""
 _FORM = "application/x-www-form-urlencoded"
-# It would show a traceback for whatever is no HTTP; whoever sent it is told.
+# It would show a traceback for whatever is no HTTP; its sender gets a 400.
 _SILENT = logging.getLogger(f"{__name__}.aiohttp")
 _SILENT.setLevel(logging.CRITICAL)
 # Triton has statistics at the place of a model of that name.
@@ -215,7 +215,7 @@ class Front:
     ) -> web.StreamResponse:
         """Let those in who may, as many as there is room for, for a while; errors are JSON."""
         is_health = request.path.startswith("/v2/health/")
-        has_work = request.method == "POST"  # nobody who looks at a busy server is turned away
+        has_work = request.method == "POST"  # a busy server still shows its state
         if not is_health and not self._listeners.access.allows(
             request.headers.get("Authorization")
         ):
@@ -249,7 +249,7 @@ class Front:
             return _refuse(503, "Triton ended again and again over this request")
         except RequestError as error:
             return _refuse(400, str(error))
-        except Exception as error:  # whoever asked is shown no path of ours
+        except Exception as error:  # the client is shown no path of the server
             _note(f"{request.method} {request.path}: {error!r}")
             return _refuse(500, FAULT)
 

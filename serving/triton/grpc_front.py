@@ -66,7 +66,7 @@ class GrpcFront(grpc.GenericRpcHandler):
             tls: Certificate and key; None for neither.
 
         Raises:
-            OSError: Where nobody can listen there.
+            OSError: Where the port cannot be listened at.
         """
         options = [
             *GRPC_OPTIONS[1:], ("grpc.max_receive_message_length", self._most_bytes),
@@ -105,7 +105,7 @@ class GrpcFront(grpc.GenericRpcHandler):
                 return await self._ask(method, request, context)
             code = grpc.StatusCode.PERMISSION_DENIED
             return await _abort(
-                context, code, f"{method} is not allowed: nobody manages the server"
+                context, code, f"{method} is not allowed: no client manages the server"
             )
 
         return grpc.unary_unary_rpc_method_handler(answer, None, None)

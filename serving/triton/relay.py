@@ -64,7 +64,7 @@ class _Waiting:
     """A request that a worker has."""
 
     def __init__(self, request: Any, tensors: dict[str, Any]) -> None:
-        self.request = request  # which has the memory that the tensors lie in
+        self.request = request  # which owns the memory of the tensors
         self.tensors = tensors
         self.outputs = list(request.requested_output_names())
         self.is_probe = request.request_id() == PROBE

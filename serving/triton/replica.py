@@ -89,7 +89,7 @@ class Replica:
         self._thread.start()
 
     def suspect(self) -> None:
-        """Have it looked at now: somebody's request was not answered as it should be."""
+        """Check it now: a request was not answered as it should be."""
         self._suspected.set()
 
     def end(self) -> int:
@@ -107,7 +107,7 @@ class Replica:
         self._suspected.set()
         workers = [pid for model in self.models for pid in processes_of(self.folder, model)]
         self.process.kill()
-        for pid in workers:  # one that hangs, or is loading, does not see that nobody waits
+        for pid in workers:  # one that hangs, or is loading, does not see that no one waits
             with suppress(psutil.Error):
                 if (worker := psutil.Process(pid)).name() == WORKER_NAME:
                     worker.kill()
@@ -217,7 +217,7 @@ class Replica:
         return None
 
     def _probe(self, model: str, seconds: float) -> tuple[int, bytes]:
-        """Ask a model what it said that it answers."""
+        """Probe a model for the answer that it promised."""
         request = probe_file(self.folder, model).read_bytes()
         return self._ask("POST", f"/v2/models/{model}/infer", request, seconds)
 

@@ -116,7 +116,7 @@ class Replicas:
         self.active = None
         self._switch(None)
         how = "the one that stands by answers" if self.standby is not None else "starting another"
-        self._say(f"{replica.problem}, which nobody asked for: {how}")
+        self._say(f"{replica.problem}, unexpectedly: {how}")
         self._in_background(replica.kill)
         # One that never answered anybody is no better than one that never started.
         self._failures = 0 if replica.has_answered else self._failures + 1
@@ -135,7 +135,7 @@ class Replicas:
     def _give_up_if_it_is_enough(self, replica: Replica, most: int) -> None:
         if self._failures >= most and self.active is None and self.standby is None:
             raise ServerError(
-                f"{replica.problem}, {self._failures} times: it is not started again (what it said "
+                f"{replica.problem}, {self._failures} times: it is not started again (its output "
                 "stands above; --verbose lets it say more)."
             )
 

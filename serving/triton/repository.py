@@ -128,7 +128,7 @@ def _numeric(dtype: np.dtype[np.generic]) -> str:
 IDS, EVENTS, ONE_USER, WORKFLOW = "ids", "events", "one_user", "workflow"
 CONFIG = "config.pbtxt"
 SERVABLE, MAX_CANDIDATES, MAX_HISTORY = "servable", "max_candidates", "max_history"
-"""What the stock repository's ``workflow`` is told in its config.pbtxt."""
+"""The parameters of the stock repository's ``workflow`` in its config.pbtxt."""
 _MODELS, _WORKERS = "serving.triton", "merlin_sim.serving.workers"
 _MODEL_FILE = '''"""Made by merlin-sim; Triton's Python backend needs it installed."""
 
@@ -141,7 +141,7 @@ class ServedModel:
     """A model that the bundled server has."""
 
     config: TritonModel
-    """What Triton is told of it, which whoever reaches it may read."""
+    """Its configuration in Triton, which every client may read."""
     worker: str
     """The class that answers for it, see :class:`~..workers.worker.WorkerModel`."""
 
@@ -272,7 +272,7 @@ def write_model(directory: Path, model: TritonModel, module: str | None, version
 
     Args:
         directory: The repository.
-        model: What Triton is told of it.
+        model: Its configuration in Triton.
         module: Whose ``TritonPythonModel`` it is, below the package; None for a model of another
             backend.
         version: Its version.

@@ -48,7 +48,7 @@ class FurtherModel(Protocol):
     path: str
     """Where it is asked over HTTP."""
     settings: dict[str, Any]
-    """What its worker is told, under its name."""
+    """The settings of its worker, under its name."""
 
     def model(self, servable: Servable, canary: Servable | None, keeps: bool) -> ServedModel:
         """Describe it for what is served.
@@ -171,7 +171,7 @@ class Server:
         servable = Servable.open(version.servable)
         canary = None
         if version.canary is not None and version.canary_servable is not None:
-            user_of_events(servable)  # it goes by users
+            user_of_events(servable)  # a canary is chosen by users
             canary = Servable.open(version.canary_servable)
         models = self._models(servable, canary)
         given = self.options.histories

@@ -1,4 +1,4 @@
-"""Triton, which nvidia-pytriton brings: found, told what to do, started, watched, ended."""
+"""Triton, which nvidia-pytriton brings: found, configured, started, watched, ended."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..settings import ServerOptions
 
 PR_SET_PDEATHSIG = 1
 NOISE = (
-    b"CudaDriverHelper has not been initialized",  # told as an error on each start without a GPU
+    b"CudaDriverHelper has not been initialized",  # logged as an error on each start without a GPU
     b"NODELAY NOT SUPPORTED",  # of a socket in a folder
     b"Non-graceful termination detected",  # of a model that was asked to end while it loaded
 )
@@ -86,7 +86,7 @@ def server_environment(triton: Path) -> dict[str, str]:
 
 
 def device_flags() -> dict[str, str]:
-    """What the server is told so that it does not look for a GPU where there is none."""
+    """The environment with which the server looks for no GPU where there is none."""
     if Path("/dev/nvidiactl").exists():
         return {}
     return {"allow-gpu-metrics": "false", "pinned-memory-pool-byte-size": "0"}
@@ -103,7 +103,7 @@ GRPC_SOCKET = f"{GRPC}:1"
 MANAGEMENT = (
     "model-repository,model-config,shared-memory,statistics,trace,logging"  # not: health, metadata
 )
-"""What of Triton is for whoever has the token, as the server itself has; it uses none of it."""
+"""What of Triton needs the token, which the server alone has; it uses none of it."""
 TOKEN_HEADER = "x-merlin-sim-token"
 
 
@@ -173,7 +173,7 @@ class OwnProcess:
 
         def end_with_parent() -> None:
             library.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-            if os.getppid() != parent:  # it ended before that was said
+            if os.getppid() != parent:  # it ended before that was set
                 os._exit(1)
 
         self._process = subprocess.Popen(
@@ -183,7 +183,7 @@ class OwnProcess:
             preexec_fn=end_with_parent,
             pass_fds=() if lock is None else (lock,),
             start_new_session=True,  # its own group: Ctrl-C reaches it through us alone, once
-            restore_signals=False,  # it may go on writing when nobody reads any more
+            restore_signals=False,  # it may go on writing when no one reads any more
         )
         self._relay = threading.Thread(
             target=self._pass_on, args=(hidden,), name="relay", daemon=True

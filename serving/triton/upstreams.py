@@ -1,4 +1,4 @@
-"""The Triton that answers just now, as a front asks it; whoever asks waits while there is none."""
+"""The Triton that answers just now, as a front uses it; requests wait while there is none."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def _become_worker(parent: int) -> None:
     library = ctypes.CDLL(None, use_errno=True)
     library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     library.prctl(_PR_SET_NAME, WORKER_NAME.encode())
-    if os.getppid() != parent:  # it ended before that was said
+    if os.getppid() != parent:  # it ended before that was set
         os._exit(1)
 
 

@@ -111,7 +111,7 @@ def score_requests(scorer: Scorer, requests: Sequence[IdsRequest]) -> list[Score
         if requests[0].is_one_user:
             return [scorer.score_candidates(requests[0].tensors)]
         scores = scorer.score_ids(merge_requests(requests, scorer.columns))
-    except Exception as error:  # whatever TensorFlow has to say goes to whoever asked
+    except Exception as error:  # an error of TensorFlow goes to the one that asked
         if len(requests) == 1:
             return [error]
         return [one for request in requests for one in score_requests(scorer, [request])]

@@ -1,4 +1,4 @@
-"""What a model's stub in Triton and its worker say to each other: JSON, and arrays as they lie.
+"""The protocol of a model's stub in Triton and its worker: JSON, and arrays as they lie in memory.
 
     frame    header length (4 bytes), payload length (8 bytes), header, payload
     header   {"message": ..., "tensors": [[name, dtype, shape, bytes], ...]}
@@ -25,7 +25,7 @@ READY, FAILED, ANSWER, REFUSAL = "ready", "failed", "answer", "refusal"
 INVALID, UNAVAILABLE, INTERNAL = "invalid", "unavailable", "internal"
 """Codes of a refusal: whose fault it is."""
 FAULT = "the server failed on this request: its log says why"
-"""What is told of what is no request's fault."""
+"""The message for what is no request's fault."""
 PROBE = "merlin-sim-probe"
 """The id of a request by which the server asks itself."""
 STUB, WORKER = "stub", "worker"
@@ -99,7 +99,7 @@ def send_frame(
     """Send a message; several threads should take turns.
 
     Raises:
-        OSError: Where nobody listens any more.
+        OSError: Where the other end is closed.
     """
     described, parts = [], []
     for name, tensor in (tensors or {}).items():

@@ -117,7 +117,7 @@ class Worker:
             return
         try:
             model = self._load(opening.message)
-        except Exception as error:  # whoever starts a server is told why it cannot
+        except Exception as error:  # the server that starts it reports why it cannot
             self._send({"kind": FAILED, "message": f"{type(error).__name__}: {error}"})
             return
         frames: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()

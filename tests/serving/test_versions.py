@@ -92,5 +92,5 @@ def test_a_canary_needs_users(tmp_path):
     servable = Servable.open(write_hollow_servable(tmp_path, "a"))
     assert user_of_events(servable) == "who"
     servable.manifest["request"]["of"] = "rows"
-    with pytest.raises(MerlinSimError, match="a canary goes by users"):
+    with pytest.raises(MerlinSimError, match="a canary is chosen by users"):
         user_of_events(servable)

@@ -113,7 +113,7 @@ class Summary:
 CONFIDENCE = 0.95
 NOISE, BETTER, WORSE, UNKNOWN, OTHER = "noise", "better", "worse", "unknown", "differs"
 BEYOND_USERS = "beyond users"
-"""More than other test users would change; of single runs nobody knows what seeds would."""
+"""More than other test users would change; of single runs the spread over seeds is unknown."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ HOW_TO_READ = (
 HOW_TO_READ_DIFFERENCES = (
     "An interval holds the difference in 95 of 100 such comparisons: that over users is what other "
     "test users would change (1,000 sets of them drawn with replacement, the same sets for both "
-    "settings), that over seeds what other seeds would change as well. The last column goes by the "
+    "settings), that over seeds what other seeds would change as well. The last column follows the "
     "last of them that is there: what holds 0 is noise. Without other seeds nothing is called "
     "better or worse: it is beyond what users change. p is of the two-sample Kolmogorov-Smirnov "
     "test. Of many comparisons one in twenty is beyond its interval by chance alone."
@@ -59,7 +59,7 @@ class Differences:
         settings: at least one.
         measure: what is compared.
         reference: with what; the first by default.
-        narrator: hears of the draws of test users, which take a while.
+        narrator: Reports progress of the draws of test users, which take a while.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class Differences:
 
     def sentences(self) -> list[str]:
         """Say what stands in the table, one line a setting."""
-        said = []
+        sentences = []
         assert self.reference is not None
         for name, found in self.found.items():
             verdict = self.verdict(name)
@@ -164,8 +164,8 @@ class Differences:
                 what = f"noise: 95% {self._shown(found.interval)}"
             else:
                 what = f"{verdict}: 95% {self._shown(found.interval)}"
-            said.append(f"{self.measure.title} of {name}: {mean}, {what}")
-        return said
+            sentences.append(f"{self.measure.title} of {name}: {mean}, {what}")
+        return sentences
 
 
 def comparison_parts(differences: Differences) -> list[Text | Table]:
@@ -207,7 +207,7 @@ def write_report(
         results_dirs: as given to ``--results_dir``; runs are named after them. Those that differ in
             their seed alone are one setting; the first setting is what others are compared with.
         output: directory of the report; by default ``report`` in the first results directory.
-        narrator: hears of long work.
+        narrator: Reports progress of long work.
 
     Raises:
         MerlinSimError: where a directory holds no run or is named twice, or the report cannot be
@@ -251,7 +251,7 @@ def add_settings(
         settings: at least one.
         measures: by name; the first that runs have is what settings are compared by.
         reference: what they are compared with; the first by default.
-        narrator: hears of long work.
+        narrator: Reports progress of long work.
         where: on which of several datasets.
         most_compared: settings beside the reference, from the first on; all by default.
     """
@@ -273,7 +273,7 @@ def add_settings(
         suffix = re.sub(r"[^\w.-]+", "-", where)
         named = {f"{name}{suffix}": image for name, image in images.items()}
         page.add(f"Settings{where}", Figures(named))
-    return [f"{said}{where}" for said in differences.sentences()] if differences.found else ()
+    return [f"{one}{where}" for one in differences.sentences()] if differences.found else ()
 
 
 def as_images(

@@ -39,7 +39,7 @@ def require_optuna() -> None:
 
 
 class SearchMemory:
-    """What was tried, what came of it, and what is tried next.
+    """The trials of a search and their results, and the next ones.
 
     Args:
         root: the study's results directory.
@@ -87,12 +87,12 @@ class SearchMemory:
                 load_if_exists=True,
             )
         except (SQLAlchemyError, RuntimeError) as error:  # the latter of another version's storage
-            said = " ".join(str(error).split())
-            raise MerlinSimError(f"{path}: expected the storage of a search: {said}") from error
+            message = " ".join(str(error).split())
+            raise MerlinSimError(f"{path}: expected the storage of a search: {message}") from error
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes from beginning or taking up a trial."""
+        """Keep other processes from starting or resuming a trial."""
         lock = os.open(self.root / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -100,36 +100,36 @@ class SearchMemory:
         finally:
             os.close(lock)
 
-    def numbers_to_take(self) -> Iterator[int]:
-        """Name trials that were begun and did not end, then another one where some are left."""
+    def numbers_to_run(self) -> Iterator[int]:
+        """Yield the trials that were started and did not end, then a new one if any is left."""
         yield from self.begun()
         if self.count < self.search.trials:
             yield self.ask()
 
     def begun(self) -> list[int]:
-        """List the trials that were begun and did not end."""
+        """List the trials that were started and did not end."""
         return [trial.number for trial in self._trials() if not trial.state.is_finished()]
 
     @property
     def count(self) -> int:
-        """How many trials there are, begun and ended."""
+        """How many trials there are, ended or not."""
         return len(self._trials())
 
     def ask(self) -> int:
-        """Begin another trial."""
+        """Start another trial."""
         self._use_sampler(self.count)
         number = int(self._study.ask().number)
         self.values(number)
         return number
 
     def values(self, number: int) -> dict[str, Any]:
-        """Return a trial's values; those are drawn that have not been before it was killed."""
+        """Return a trial's values; draws those that it had not drawn before it was killed."""
         self._use_sampler(number)
         trial = self._trial(number)
         return {name: _suggest(trial, name, entry) for name, entry in self.search.space.items()}
 
     def report_epoch(self, number: int, epoch: int, auc: float) -> bool:
-        """Note an AUC; return whether the trial is worth going on with."""
+        """Note an AUC; return whether the trial should continue."""
         trial = self._trial(number)
         if epoch not in self._frozen(number).intermediate_values:
             trial.report(auc, epoch)
@@ -140,7 +140,7 @@ class SearchMemory:
         self._study.tell(number, auc, skip_if_finished=True)
 
     def end_early(self, number: int) -> None:
-        """End a trial that is not worth going on with."""
+        """Prune a trial."""
         import optuna
 
         state = optuna.trial.TrialState.PRUNED

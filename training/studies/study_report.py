@@ -10,7 +10,7 @@ from ...foundation.progress import Narrator
 from ..reports.page import Page, Table, Text
 from ..reports.report import WITH_SCORES, Report, add_settings
 from ..reports.settings import Setting, name_of, shown_value
-from .conductor import search_folder
+from .runner import search_folder
 from .search import STORAGE, SearchMemory
 from .trial import SettledStudy, Trial
 
@@ -45,7 +45,7 @@ def write_study_report(study: SettledStudy, narrator: Narrator | None = None) ->
             continue
         any_done = True
         several = f" on {dataset}" if len(study.file.datasets) > 1 else ""
-        said = add_settings(
+        sentences += add_settings(
             page,
             settings,
             study.file.measures or _measures(study, searched is not None),
@@ -54,7 +54,6 @@ def write_study_report(study: SettledStudy, narrator: Narrator | None = None) ->
             where=several,
             most_compared=MOST_COMPARED if searched is not None else None,
         )
-        sentences += said
     if not any_done:
         raise MerlinSimError(f"{study.root}: no run of this study has ended yet.")
     page.add("The study", *_described(study, trials))
@@ -76,7 +75,7 @@ def _settings(trials: Sequence[Runs], dataset: str) -> list[Setting]:
 
 
 def _measures(study: SettledStudy, searches: bool) -> Sequence[str]:
-    if not searches or study.goes_by == "test":
+    if not searches or study.selected_by == "test":
         return MEASURES_OF_A_STUDY
     # By the first settings are compared: scores of test rows are those of a run's last epoch.
     return (WITH_SCORES, "best_test_auc", "best_validation_auc", *MEASURES_OF_A_STUDY)
@@ -138,7 +137,7 @@ class _Searched:
     def parts(self) -> list[Table | Text]:
         assert self.study.file.search is not None
         names = list(self.study.file.search.space)
-        goes_by = self.study.goes_by
+        selected_by = self.study.selected_by
         rows = [
             [
                 str(number),
@@ -150,10 +149,10 @@ class _Searched:
                 self.ended, key=lambda entry: -(entry[3] or 0.0 if entry[1] == "complete" else -1.0)
             )
         ]
-        said = f"The search goes by AUC of {goes_by} data."
-        if goes_by == "test":
-            said += (
+        text = f"The search maximizes the AUC of {selected_by} data."
+        if selected_by == "test":
+            text += (
                 " The file asks for that (select_by: test): the best trial's AUC is chosen as the "
                 "largest of many and is flattered by that."
             )
-        return [Text(said), Table(["Trial", "", *names, f"{goes_by} AUC"], rows)]
+        return [Text(text), Table(["Trial", "", *names, f"{selected_by} AUC"], rows)]

@@ -1,4 +1,4 @@
-"""One run of a study: its options, where it lies, how far it has come, and who is at it."""
+"""One run of a study: its options, its directory, its state and its lock."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Trial:
     options: Mapping[str, Any]
     """All options of the command, by name; None for its default."""
     title: str
-    """What a person calls it."""
+    """Its name in messages and reports."""
 
     @property
     def ranks(self) -> int:
@@ -59,20 +59,20 @@ class Trial:
         return {n: v for n, v in self.options.items() if v is not None and n != RANKS}
 
     def results(self) -> RunResults | None:
-        """Read what it left; None where it has not begun to log."""
+        """Read its results; None where it has no log yet."""
         if not (self.directory / LOG).is_file():
             return None
         return read_results(self.directory)
 
     @property
     def is_finished(self) -> bool:
-        """Whether it has come to its end."""
+        """Whether it ran to its end."""
         results = self.results()
         return results is not None and bool(results.last)
 
     @property
     def resume_from(self) -> Path | None:
-        """The checkpoints from which it goes on; None where it begins."""
+        """The checkpoints from which it resumes; None where it starts."""
         saved = self.options.get("save_checkpoint_path")
         if saved is None or not (self.directory / LOG).is_file():
             return None
@@ -110,10 +110,10 @@ class Trial:
 
     @contextmanager
     def claimed(self) -> Iterator[int | None]:
-        """Hold the trial for this process: gives what its children inherit to hold it as well.
+        """Lock the trial for this process; yields the lock, for the run that it starts to inherit.
 
-        None where another process has it. The system lets go where a process is killed, and not
-        before the run that it started has ended too.
+        None where another process has it. The lock is released when this process and the run that
+        it started have ended, killed or not.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
         with held_lock(self.directory / LOCK) as lock:
@@ -234,8 +234,8 @@ class SettledStudy:
             raise MerlinSimError(f"{self.root} cannot be written: {error.strerror}") from error
 
     @property
-    def goes_by(self) -> str:
-        """The mapping by which a search chooses: test data only where the file asks for them."""
+    def selected_by(self) -> str:
+        """The data by which a search chooses: test data only where the file says so."""
         return TEST if self.file.options.get(SELECT_BY) == TEST else VALIDATION
 
     def check_search(self) -> None:
@@ -255,7 +255,8 @@ class SettledStudy:
         missing = [name for name in self.file.datasets if name not in self.with_validation]
         if missing:
             raise MerlinSimError(
-                f"{self.file.path}: a search goes by validation data, and {', '.join(missing)} has "
-                f"none. {HOW_TO_VALIDATE} Or let the search choose by test data, whose AUC is then "
-                f"no estimate any more: options: {{{SELECT_BY}: {TEST}}}."
+                f"{self.file.path}: a search chooses by validation data, and "
+                f"{', '.join(missing)} has none. {HOW_TO_VALIDATE} Or let the search choose by "
+                f"test data, whose AUC is then no estimate any more: options: "
+                f"{{{SELECT_BY}: {TEST}}}."
             )

@@ -39,7 +39,7 @@ def command() -> None:
 @click.option(
     "--gate",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="gate.json of this model: its verdict is kept, and `promote` goes by it.",
+    help="gate.json of this model: its verdict is kept, and `promote` follows it.",
 )
 def add(directory: Path, servable: Path, run: Path | None, gate: Path | None) -> None:
     """Copy SERVABLE into DIRECTORY as its next version; print its number."""

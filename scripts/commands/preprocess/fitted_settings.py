@@ -171,7 +171,7 @@ def rules_of(
     Args:
         given: By name, what the options say.
         fitted: The workflow of ``--fitted``.
-        negatives: What is drawn where nobody says so.
+        negatives: Those drawn by default.
     """
     given = {**given, **{name: given.get(name) or None for name in SPLIT_RULES}}
     if given.get("validation") == NONE:

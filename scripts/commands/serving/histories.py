@@ -30,7 +30,7 @@ store_argument = click.argument("store", type=StoreAddress())
 
 @click.group()
 def command() -> None:
-    """Keep users' histories where requests are answered, so that nobody has to send them.
+    """Keep users' histories where requests are answered, so that requests need not carry them.
 
     STORE is a file (SQLite), or a Redis server: redis://127.0.0.1:6379/0. An address with a
     password stands in a file or in the environment: @FILE or env:NAME.

@@ -94,7 +94,7 @@ silence_grpc_at_forks()  # before anything brings gRPC
     "--token_file",
     type=click.Path(path_type=Path, dir_okay=False),
     help="File with the tokens that open the server, one a line: a request needs the header "
-    "`Authorization: Bearer TOKEN`. [default: whoever reaches it may ask]",
+    "`Authorization: Bearer TOKEN`. [default: no token needed]",
 )
 @click.option(
     "--tls_certificate",

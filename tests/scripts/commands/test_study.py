@@ -18,8 +18,8 @@ from processes import BIN, Started, entries, losses
 from warm import warm
 
 from merlin_sim.scripts.options.study_options import settle_study
-from merlin_sim.training.studies import conductor
-from merlin_sim.training.studies.conductor import EpochsOfLog, Launched, words_of
+from merlin_sim.training.studies import runner
+from merlin_sim.training.studies.runner import EpochsOfLog, Launched, command_line
 from merlin_sim.training.studies.study_file import read_study
 from merlin_sim.training.studies.trial import LOG, OUTPUT
 
@@ -51,13 +51,13 @@ def warm_trials(monkeypatch):
     """Let the runs of a study be forked from a process that has imported TensorFlow."""
     started = []
 
-    def words(trial, command, config):
+    def line(trial, command, config):
         started.append(trial.title)
-        launch = words_of(trial, command, config)
+        launch = command_line(trial, command, config)
         place = launch.index(sys.executable)
         return [*launch[:place], *warm(str(BIN / "merlin-sim"), *launch[place + 3 :])]
 
-    monkeypatch.setattr(conductor, "words_of", words)
+    monkeypatch.setattr(runner, "command_line", line)
     return started
 
 
@@ -67,19 +67,19 @@ def trials_here(monkeypatch):
     started = []
 
     class Here(Launched):
-        def __init__(self, trial, words, lock):
+        def __init__(self, trial, line, lock):
             self.trial = trial
-            self._words = words[words.index(sys.executable) + 3 :]
+            self._line = line[line.index(sys.executable) + 3 :]
             self._log = EpochsOfLog(trial.directory / LOG)
 
         def wait(self, on_epoch):
             started.append(self.trial.title)
-            done = in_process.answer(*self._words)
+            done = in_process.answer(*self._line)
             (self.trial.directory / OUTPUT).write_text(done.stdout + done.stderr)
             assert all(map(on_epoch, self._log.new()))
             return done.returncode
 
-    monkeypatch.setattr(conductor, "Launched", Here)
+    monkeypatch.setattr(runner, "Launched", Here)
     return started
 
 
@@ -109,13 +109,13 @@ def test_a_grid_is_run_compared_and_extended(write, trials_here, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_search_is_pruned_and_goes_by_what_there_is(write, warm_trials, tmp_path):
+def test_a_search_is_pruned_and_chooses_by_what_there_is(write, warm_trials, tmp_path):
     space = {"lr": {"low": 0.0001, "high": 0.1, "log": True}, "optimizer": ["adam", "sgd"]}
     search = {"trials": 5, "space": space, "startup_trials": 1}
     path = write(search=search, options={"epochs": 2, "select_by": "test"})
     done = in_process.answer("study", path, "--results_dir", tmp_path / "out")
     assert done.returncode == 0, done.stderr
-    assert "the search goes by AUC of test data, as select_by asks." in done.stderr
+    assert "the search maximizes the AUC of test data, as select_by asks." in done.stderr
     markdown = (tmp_path / "out" / "report" / "study.md").read_text()
     rows = re.findall(
         r"^\| (\d) \| (complete|pruned) \| .* \| (0\.\d+) \|$", markdown, re.MULTILINE
@@ -146,7 +146,7 @@ def test_a_study_that_is_stopped_and_killed_goes_on_where_it_was(
         started.wait_for_steps(first, 30)
         started.process.send_signal(signal.SIGINT)  # Ctrl-C
         assert started.wait(280) == 75
-        assert "goes on where it was" in started.log.read_text()
+        assert "The same command continues it" in started.log.read_text()
     stopped_after = max(losses(first))
     assert 30 <= stopped_after < 760  # of 19 steps in each of 40 epochs
     with Started(words, tmp_path / "log 2") as started:
@@ -154,13 +154,13 @@ def test_a_study_that_is_stopped_and_killed_goes_on_where_it_was(
         for process in reversed(started.family()):
             process.kill()  # the study first
         assert started.wait(100) == -signal.SIGKILL
-        assert "seed 1: goes on" in started.log.read_text()
+        assert "seed 1: continues" in started.log.read_text()
     assert not (first / "evaluation.json").exists() and not losses(second)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as of the processes before
     done = in_process.answer(*words[1:])
     assert done.returncode == 0, done.stderr
-    assert "seed 1: goes on" in done.stderr and "seed 2: begins" in done.stderr
-    # To the bit what a run is that nobody stopped.
+    assert "seed 1: continues" in done.stderr and "seed 2: starts" in done.stderr
+    # To the bit what a run is that was not stopped.
     (tmp_path / "undisturbed.yaml").write_text(
         yaml.safe_dump({**SMALL, **options, "dataset_dir": str(sim_dataset), "seed": 1})
     )
@@ -177,13 +177,13 @@ def test_processes_share_the_runs_of_a_study(write, warm_trials, tmp_path):
     path = write(seeds=3)
     words = [str(BIN / "merlin-sim"), "study", str(path), "--results_dir", str(tmp_path / "out")]
     with Started(words, tmp_path / "log") as started:
-        while "begins" not in started.log.read_text():
+        while "starts" not in started.log.read_text():
             assert started.process.poll() is None
             time.sleep(0.1)
         here = in_process.answer(*words[1:])
         assert here.returncode == 0, here.stderr
         assert started.wait(280) == 0
-    there = re.findall(r"(seed \d): begins", started.log.read_text())
+    there = re.findall(r"(seed \d): starts", started.log.read_text())
     assert (
         there and warm_trials and sorted([*there, *warm_trials]) == [f"seed {n}" for n in (1, 2, 3)]
     )
@@ -231,7 +231,7 @@ def test_failed_runs_are_named_and_the_others_reported(write, trials_here, tmp_p
         ({"grid": {"top_k": [5]}}, "with top_k 5 on small: Unknown option: top_k"),
         (
             {"search": {"trials": 1, "space": {"lr": [0.1]}}},
-            "a search goes by validation data, and small has none. Make the dataset with",
+            "a search chooses by validation data, and small has none. Make the dataset with",
         ),
         (
             {"search": {"trials": 1, "space": {"lr": [0.1]}}, "options": {"select_by": "newest"}},

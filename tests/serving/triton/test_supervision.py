@@ -188,7 +188,7 @@ def test_one_that_exits_says_why_and_is_not_tried_as_often(stand_in):
 def test_one_that_ends_or_hangs_is_replaced(stand_in, act, says):
     with stand_in.plays(act, "serve") as server:
         until(lambda: (server.files / "starts").read_text() == ".." and server.is_ready())
-    (said,) = [line for line in server.said if "which nobody asked for: starting another" in line]
+    (said,) = [line for line in server.said if "unexpectedly: starting another" in line]
     assert said.startswith(says)
 
 
@@ -198,7 +198,7 @@ def test_one_that_dies_before_it_answered_anybody_is_replaced_until_it_is_enough
     stand_in.plays("die")
     with pytest.raises(ServerError, match=r"\(SIGSEGV\), 5 times: it is not started again"):
         stand_in.run(said.append)
-    again = [line for line in said if "which nobody asked for: starting another" in line]
+    again = [line for line in said if "unexpectedly: starting another" in line]
     assert len(again) == 5 and all("by signal 11 (SIGSEGV)" in line for line in again)
     assert len([line for line in said if line.startswith("ready:")]) == 5
     assert not stand_in.files.exists()

@@ -29,7 +29,7 @@ def test_a_search_that_was_left_goes_on_as_if_it_had_not_been(tmp_path):
             values = memory.values(number)
             memory.end(number, -abs(values["lr"] - 0.02))
         aucs[name] = [(values, auc) for _, _, values, auc in memory.ended()]
-        assert memory.begun() == [] and list(memory.numbers_to_take()) == []
+        assert memory.begun() == [] and list(memory.numbers_to_run()) == []
     assert aucs["whole"] == aucs["left"]
     assert len({values["lr"] for values, _ in aucs["whole"]}) == 6
     assert all(0.001 <= v["lr"] <= 0.1 and 1 <= v["epochs"] <= 5 for v, _ in aucs["whole"])
@@ -41,7 +41,7 @@ def test_processes_share_a_search(tmp_path):
     assert first.count == second.count == 2
     first.end(1, 0.5)
     assert second.begun() == [0]
-    assert next(second.numbers_to_take()) == 0  # what was begun comes before another one
+    assert next(second.numbers_to_run()) == 0  # what was begun comes before another one
 
 
 def test_trials_below_the_median_end_early(tmp_path):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.training.studies.conductor import search_folder
+from merlin_sim.training.studies.runner import search_folder
 from merlin_sim.training.studies.search import SearchMemory
 from merlin_sim.training.studies.study_file import Range, Search, StudyFile
 from merlin_sim.training.studies.study_report import write_study_report
@@ -63,7 +63,7 @@ def test_a_search_by_validation_data_tells_what_it_reaches_on_test_data(tmp_path
         memory.end(number, 0.7 + gain)
     report = write_study_report(given)
     markdown = report.page.with_suffix(".md").read_text()
-    assert "The search goes by AUC of validation data.\n" in markdown
+    assert "The search maximizes the AUC of validation data.\n" in markdown
     assert "flattered" not in markdown
     first, second = [line for line in markdown.splitlines() if "| complete |" in line]
     assert first.startswith("| 1 |") and first.endswith("| 0.8000 |") and second.startswith("| 0 |")
@@ -73,10 +73,10 @@ def test_a_search_by_validation_data_tells_what_it_reaches_on_test_data(tmp_path
     assert "| trial 1 | 2 | 0.7500 |" in markdown
 
 
-def test_a_search_goes_by_test_data_only_where_the_file_asks_for_it(tmp_path):
-    assert study(tmp_path, validated=BOTH).goes_by == "validation"
-    assert study(tmp_path, validated=["books"]).goes_by == "validation"
-    assert study(tmp_path, options={"select_by": "test"}).goes_by == "test"
+def test_a_search_chooses_by_test_data_only_where_the_file_asks_for_it(tmp_path):
+    assert study(tmp_path, validated=BOTH).selected_by == "validation"
+    assert study(tmp_path, validated=["books"]).selected_by == "validation"
+    assert study(tmp_path, options={"select_by": "test"}).selected_by == "test"
 
 
 def test_nothing_to_tell_is_said(tmp_path):

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError, Stopped
-from merlin_sim.training.studies import conductor
-from merlin_sim.training.studies.conductor import Conductor, require_all, search_folder
+from merlin_sim.training.studies import runner
+from merlin_sim.training.studies.runner import StudyRunner, require_all, search_folder
 from merlin_sim.training.studies.search import SearchMemory
 from merlin_sim.training.studies.study_file import Search, StudyFile
 from merlin_sim.training.studies.trial import SettledStudy
@@ -29,28 +29,28 @@ def study(tmp_path):
 
 @pytest.fixture
 def programs(monkeypatch):
-    """Let runs be Python programs; gives those that were started."""
+    """Let runs be Python programs; returns those that were started."""
     started = []
 
     def set_program(program):
-        def words(trial, command, config):
+        def line(trial, command, config):
             started.append(trial.directory.parent.name)
             return [sys.executable, "-c", program, str(trial.directory)]
 
-        monkeypatch.setattr(conductor, "words_of", words)
+        monkeypatch.setattr(runner, "command_line", line)
         return started
 
     return set_program
 
 
 @pytest.mark.slow
-def test_a_run_that_somebody_stopped_stops_the_study_and_has_not_failed(study, programs):
+def test_a_run_that_was_stopped_stops_the_study_and_has_not_failed(study, programs):
     started = programs("raise SystemExit(75)")
-    with pytest.raises(Stopped, match="seed 1: somebody stopped the run"):
-        Conductor(study(seeds=(1, 2)), print).run()
+    with pytest.raises(Stopped, match="seed 1: the run was stopped"):
+        StudyRunner(study(seeds=(1, 2)), print).run()
     given = study(search=SEARCH)
     with pytest.raises(Stopped):
-        Conductor(given, print).run()
+        StudyRunner(given, print).run()
     memory = SearchMemory(given.root, SEARCH)
     assert memory.begun() == [0] and memory.ended() == []
     assert started == ["all", search_folder(0)]
@@ -65,9 +65,9 @@ def test_a_signal_while_a_run_is_started_ends_it_too(study, programs, monkeypatc
         os.kill(os.getpid(), signal.SIGTERM)
         return runs[0]
 
-    monkeypatch.setattr(conductor.subprocess, "Popen", start)
+    monkeypatch.setattr(runner.subprocess, "Popen", start)
     with pytest.raises(Stopped, match="stopped on request"):
-        Conductor(study(seeds=(1, 2)), print).run()
+        StudyRunner(study(seeds=(1, 2)), print).run()
     assert [run.poll() for run in runs] == [-signal.SIGTERM]
 
 
@@ -76,8 +76,8 @@ def test_a_trial_that_another_process_has_just_ended_is_not_run_again(study, pro
     given = study(search=SEARCH)
     memory = SearchMemory(given.root, SEARCH)
     memory.end_early(memory.ask())
-    monkeypatch.setattr(memory, "numbers_to_take", lambda: iter([0]))
-    assert Conductor(given, print)._take(memory) is None
+    monkeypatch.setattr(memory, "numbers_to_run", lambda: iter([0]))
+    assert StudyRunner(given, print)._take(memory) is None
     assert started == []
 
 
@@ -86,7 +86,7 @@ def test_a_trial_that_fails_is_followed_by_the_next_and_tried_again_later(study,
     started = programs("print('merlin-sim: no'); raise SystemExit(2)")
     given, said = study(search=SEARCH), []
     for starts in (1, 2):
-        found = Conductor(given, said.append)
+        found = StudyRunner(given, said.append)
         found.run()
         assert sum("failed with 2: merlin-sim: no" in line for line in said) == 2 * starts
         with pytest.raises(MerlinSimError, match="runs that failed, "):
@@ -103,5 +103,5 @@ def test_the_settings_of_a_grid_take_turns(study, programs):
         log.write_text(json.dumps({"type": "result", "test_auc": 0.5}) + "\\n")
     """
     started = programs(program)
-    Conductor(study(grid={"lr": (0.1, 0.2)}, seeds=(1, 2)), print).run()
+    StudyRunner(study(grid={"lr": (0.1, 0.2)}, seeds=(1, 2)), print).run()
     assert started == ["lr-0.1", "lr-0.2"] * 2

@@ -1,4 +1,4 @@
-"""Runs a study: takes up what is left of it, one run at a time, beside other processes at it."""
+"""Runs a study: the runs that are left, one at a time, shared with other processes of the study."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ LINES_OF_FAILURE = 15
 Epoch = dict[str, Any]
 
 
-def words_of(trial: Trial, command: str, config: Path) -> list[str]:
-    """Return the command that runs a trial, from where it was."""
-    words = [sys.executable, "-c", MERLIN_SIM, command, "--config", str(config)]
+def command_line(trial: Trial, command: str, config: Path) -> list[str]:
+    """Return the command that runs a trial or resumes it."""
+    line = [sys.executable, "-c", MERLIN_SIM, command, "--config", str(config)]
     if trial.resume_from is not None:
-        words += ["--load_checkpoint_path", str(trial.resume_from)]
+        line += ["--load_checkpoint_path", str(trial.resume_from)]
     if trial.ranks == 1:
-        return words
+        return line
     beside = Path(sys.executable).with_name("horovodrun")
     found = str(beside) if beside.exists() else shutil.which("horovodrun")
     if found is None:
@@ -47,7 +47,7 @@ def words_of(trial: Trial, command: str, config: Path) -> list[str]:
     # Left to find out whether to use MPI, horovodrun imports TensorFlow once more: seconds.
     controller = [] if shutil.which("mpirun") else ["--gloo"]
     ranks = str(trial.ranks)
-    return [found, "-np", ranks, "-H", f"localhost:{ranks}", *controller, *words]
+    return [found, "-np", ranks, "-H", f"localhost:{ranks}", *controller, *line]
 
 
 class Launched:
@@ -57,15 +57,15 @@ class Launched:
 
     Args:
         trial: what runs.
-        words: the command.
-        lock: what holds the trial, which the run holds too; so nobody starts it a second time
+        line: the command line.
+        lock: the lock of the trial, which the run holds too: it is not started a second time
             where the study was killed and the run was not.
     """
 
-    def __init__(self, trial: Trial, words: Sequence[str], lock: int) -> None:
+    def __init__(self, trial: Trial, line: Sequence[str], lock: int) -> None:
         """Remember what to start."""
         self.trial = trial
-        self._words, self._lock = words, lock
+        self._line, self._lock = line, lock
         self._log = EpochsOfLog(trial.directory / LOG)
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -73,7 +73,7 @@ class Launched:
         """Start it and wait for its end; its exit code, or None where it was ended early.
 
         Args:
-            on_epoch: hears of each epoch's entry in the log; whether the run should go on.
+            on_epoch: called with each epoch's entry of the log; returns whether the run goes on.
         """
         try:
             with signals_wait():
@@ -93,7 +93,7 @@ class Launched:
     def _start(self) -> subprocess.Popen[bytes]:
         with open(self.trial.directory / OUTPUT, "ab") as output:
             return subprocess.Popen(
-                self._words,
+                self._line,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -113,12 +113,12 @@ class Launched:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
-    def last_words(self) -> str:
-        """Return the end of what it said."""
+    def last_output(self) -> str:
+        """Return the end of its output, or its error message where there is one."""
         text = (self.trial.directory / OUTPUT).read_text(encoding="utf-8", errors="replace")
-        said = [line for line in text.splitlines() if line.strip()]
-        named = [line for line in said if line.startswith("merlin-sim: ")]
-        return "\n".join(named[-1:] or said[-LINES_OF_FAILURE:])
+        lines = [line for line in text.splitlines() if line.strip()]
+        errors = [line for line in lines if line.startswith("merlin-sim: ")]
+        return "\n".join(errors[-1:] or lines[-LINES_OF_FAILURE:])
 
 
 class EpochsOfLog:
@@ -146,17 +146,17 @@ class EpochsOfLog:
 WAIT = 1.0
 """Seconds between two looks at whether other processes have ended their runs."""
 REPORT_EVERY = 60.0
-"""Seconds between two lines that say that others are waited for."""
+"""Seconds between two messages about waiting for other processes."""
 
 
 @dataclass
-class Conductor:
+class StudyRunner:
     """Brings the runs of a study to their end."""
 
     study: SettledStudy
     say: Callable[[str], None]
     failed: dict[str, str] = field(default_factory=dict)
-    """Runs that ended with an error, by title: their last words."""
+    """Runs that ended with an error, by title: the end of their output."""
     _failed_trials: set[int] = field(default_factory=set)
     _seconds: list[float] = field(default_factory=list)
     _reported: float = -REPORT_EVERY
@@ -175,17 +175,16 @@ class Conductor:
                     self._search(SearchMemory(self.study.root, self.study.file.search))
         except KeyboardInterrupt as error:
             raise Stopped(
-                f"{self.study.file.path.name}: stopped on request. The same command goes on where "
-                "it was."
+                f"{self.study.file.path.name}: stopped on request. The same command continues it."
             ) from error
 
     def _grid(self) -> None:
-        # One run of each setting by turns: what slows the machine for a while slows all of them.
+        # One run of each setting in turn: what slows the machine for a while slows all of them.
         rounds = zip(*(runs for _, runs in self.study.grid), strict=True)
         trials = [trial for turn in rounds for trial in turn]
         left = []
         for trial in trials:
-            trial.prepare()  # what cannot be continued is said before hours of work
+            trial.prepare()  # what cannot be continued is refused before hours of work
             if not trial.is_finished:
                 left.append(trial)
         self._say_how_much(len(trials), len(left))
@@ -199,10 +198,10 @@ class Conductor:
 
     def _say_how_much(self, count: int, left: int, what: str = "runs") -> None:
         done = f", {count - left} of them done" if left < count else ""
-        self.say(f"{self.study.file.title}: {count} {what}{done}. They lie in {self.study.root}.")
+        self.say(f"{self.study.file.title}: {count} {what}{done}. Results: {self.study.root}.")
 
     def _run(self, trial: Trial, left: int, goes_on: Callable[[Epoch], bool]) -> bool:
-        """Run a trial unless another process is at it; return whether it needs no more looks."""
+        """Run a trial unless another process runs it; return whether this one is done with it."""
         with trial.claimed() as lock:
             if lock is None:
                 return False
@@ -214,25 +213,25 @@ class Conductor:
         config = trial.prepare()
         if trial.resume_from is None:
             (trial.directory / LOG).unlink(missing_ok=True)  # it begins anew
-        words = words_of(trial, self.study.file.command, config)
-        begins = "goes on" if trial.resume_from is not None else "begins"
+        line = command_line(trial, self.study.file.command, config)
+        begins = "continues" if trial.resume_from is not None else "starts"
         seconds = left * float(np.mean(self._seconds)) if self._seconds else None
         left_over = "" if seconds is None else f"; about {_duration(seconds)} left"
         self.say(f"{trial.title}: {begins}{left_over}")
         begin = time.monotonic()
-        run = Launched(trial, words, lock)
-        heard: set[int] = set()
+        run = Launched(trial, line, lock)
+        reported: set[int] = set()
 
         def on_epoch(entry: Epoch) -> bool:
-            if entry["epoch"] not in heard:
-                heard.add(entry["epoch"])
+            if entry["epoch"] not in reported:
+                reported.add(entry["epoch"])
                 self.say(f"{trial.title}: epoch {entry['epoch']}  {_measured(entry)}")
             return goes_on(entry)
 
         code = run.wait(on_epoch)
         seconds = time.monotonic() - begin
         if code is None:
-            self.say(f"{trial.title}: ended early, it does worse than most")
+            self.say(f"{trial.title}: pruned, below the median")
         elif trial.is_finished:
             self._seconds.append(seconds)
             results = trial.results()
@@ -240,11 +239,9 @@ class Conductor:
                 f"{trial.title}: {_measured(results.last if results else {})}  {seconds:.0f} s"
             )
         elif code == Stopped.exit_code:
-            raise Stopped(
-                f"{trial.title}: somebody stopped the run. The same command goes on where it was."
-            )
+            raise Stopped(f"{trial.title}: the run was stopped. The same command continues it.")
         else:
-            self.failed[trial.title] = run.last_words()
+            self.failed[trial.title] = run.last_output()
             self.say(f"{trial.title}: failed with {code}: {self.failed[trial.title]}")
 
     def _wait_for_others(self, count: int) -> None:
@@ -253,15 +250,17 @@ class Conductor:
         now = time.monotonic()
         if now - self._reported >= REPORT_EVERY:
             self._reported = now
-            self.say(f"another process is at {count} runs that are left: waiting for it")
+            self.say(f"waiting for {count} runs of another process")
         time.sleep(WAIT)
 
     def _search(self, memory: SearchMemory) -> None:
         search = self.study.file.search
         assert search is not None
-        goes_by = self.study.goes_by
-        why = "" if goes_by == VALIDATION else ", as select_by asks"
-        self.say(f"{self.study.file.title}: the search goes by AUC of {goes_by} data{why}.")
+        selected_by = self.study.selected_by
+        why = "" if selected_by == VALIDATION else ", as select_by asks"
+        self.say(
+            f"{self.study.file.title}: the search maximizes the AUC of {selected_by} data{why}."
+        )
         ended = len(memory.ended())
         self._say_how_much(search.trials, search.trials - ended, "trials")
         while True:
@@ -274,10 +273,10 @@ class Conductor:
             self._wait_for_others(len(others))
 
     def _take(self, memory: SearchMemory) -> int | None:
-        """Bring one trial to its end; None where there is none that no other process is at."""
+        """Run one trial to its end; None where other processes run all that are left."""
         with contextlib.ExitStack() as held:
             with memory.locked():
-                for number in memory.numbers_to_take():
+                for number in memory.numbers_to_run():
                     if number in self._failed_trials:
                         continue
                     runs = self.study.trials(memory.values(number), search_folder(number))
@@ -294,13 +293,13 @@ class Conductor:
     def _run_searched(
         self, memory: SearchMemory, number: int, runs: Sequence[Trial], lock: int
     ) -> None:
-        key = f"{self.study.goes_by}_auc"
+        key = f"{self.study.selected_by}_auc"
         before: list[float] = []
         left = memory.search.trials - len(memory.ended())
         for trial in runs:
             goes_on = True
 
-            def hear(entry: Epoch, trial: Trial = trial) -> bool:
+            def on_epoch(entry: Epoch, trial: Trial = trial) -> bool:
                 nonlocal goes_on
                 auc, epochs = entry.get(key), self._epochs(trial)
                 if auc is not None and (trial is not runs[-1] or entry["epoch"] < epochs):
@@ -311,14 +310,14 @@ class Conductor:
 
             trial.prepare()
             if not trial.is_finished:
-                self._launch(trial, lock, left * len(runs), hear)
+                self._launch(trial, lock, left * len(runs), on_epoch)
             if not goes_on:
                 memory.end_early(number)
                 return
             auc = self._auc(trial)
             if auc is None:  # it stays begun, so that the next start tries it again
                 self._failed_trials.add(number)
-                self.failed.setdefault(trial.title, f"no AUC of {self.study.goes_by} data")
+                self.failed.setdefault(trial.title, f"no AUC of {self.study.selected_by} data")
                 return
             before.append(auc)
         memory.end(number, float(np.mean(before)))
@@ -336,7 +335,7 @@ class Conductor:
         results = trial.results()
         if results is None or not results.last:
             return None
-        if self.study.goes_by == VALIDATION:
+        if self.study.selected_by == VALIDATION:
             return results.metric(f"best_{VALIDATION}_auc")
         return results.metric("test_auc")
 
@@ -346,17 +345,17 @@ def search_folder(number: int) -> str:
     return f"trial-{number:04}"
 
 
-def require_all(conductor: Conductor) -> None:
-    """Refuse to end well where runs failed.
+def require_all(runner: StudyRunner) -> None:
+    """Refuse to succeed where runs failed.
 
     Raises:
         MerlinSimError: naming them.
     """
-    if conductor.failed:
-        names = "; ".join(conductor.failed)
+    if runner.failed:
+        names = "; ".join(runner.failed)
         raise MerlinSimError(
-            f"runs that failed, {len(conductor.failed)}: {names}. What they said is in output.txt "
-            "in their directories."
+            f"runs that failed, {len(runner.failed)}: {names}. Their output is in output.txt in "
+            "their directories."
         )
 
 
