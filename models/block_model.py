@@ -89,7 +89,7 @@ class ColumnsBlock(Block, Generic[AnyOptions]):
         self.label = label
         self.channels = self.read_channels(schema_from(schema))
         looked_up = self.channels.schema.select_by_name(list(self.channels.categorical))
-        # Not for Keras to track: tables stand in the embedding, whoever made them.
+        # Not for Keras to track: the embedding holds all tables, given ones too.
         self._given = _Untracked(given_tables(tables, looked_up))
         self.set_schema(self.channels.inputs)
 

@@ -53,7 +53,7 @@ METRICS = ("auc", "exact_auc", "log_loss", "gauc", "calibration_error")
 
 
 def described_by(options: type[Any]) -> dict[str, str]:
-    """Return what the docstrings under the fields of an options class say, for the command line.
+    """Return the docstrings under the fields of an options class, for the command line.
 
     >>> from .options import DINOptions
     >>> described_by(DINOptions)["attention"]
@@ -62,9 +62,9 @@ def described_by(options: type[Any]) -> dict[str, str]:
     found = {}
     for kind in reversed(options.__mro__):
         lines = _body(kind) if is_dataclass(kind) else []
-        for field_, said in zip(lines, lines[1:], strict=False):
-            if isinstance(field_, ast.AnnAssign) and isinstance(said, ast.Expr):
-                text = " ".join(str(ast.literal_eval(said.value)).split())
+        for field_, below in zip(lines, lines[1:], strict=False):
+            if isinstance(field_, ast.AnnAssign) and isinstance(below, ast.Expr):
+                text = " ".join(str(ast.literal_eval(below.value)).split())
                 plain = re.sub(r":? see :\w+:`[^`]*`| \(:\w+:`[^`]*`\)", "", text)
                 found[ast.unparse(field_.target)] = plain.replace("`", "")
     return found
@@ -98,7 +98,7 @@ class Preset:
     values: Mapping[str, Any]
     """By name, as a config file has them; what is given beside a preset wins."""
     help: str
-    """What the command line says of it."""
+    """Its text on the command line."""
     with_validation: Mapping[str, Any] = field(default_factory=dict)
     """Further ones, for training on a dataset that has validation data."""
 
@@ -143,7 +143,7 @@ class Family:
     """Whether training begins with counting how often each item is a sample's: the model then has
     ``take_target_counts(counts)``, by item id."""
     help: Mapping[str, str] = field(default_factory=dict)
-    """What the command line says of an option."""
+    """An option's text on the command line."""
     presets: Mapping[str, Preset] = field(default_factory=dict)
     """Its presets by name."""
 

@@ -49,7 +49,7 @@ class FitProgress:
     steps_of_epoch: int = 0
     """Steps of an epoch."""
     stop_asked: Callable[[], bool] = bool
-    """Whether this rank was asked to stop, of which every rank hears with the next step."""
+    """Whether this rank was asked to stop, which every rank learns with the next step."""
     executed: Executed | None = None
     """What the last execution reported."""
     epochs: int | None = None

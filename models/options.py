@@ -84,7 +84,7 @@ AnySplit = TypeVar("AnySplit", bound="DIENOptions")
 AnySearched = TypeVar("AnySearched", bound="SearchedOptions")
 
 SHORT_LENGTH = 10
-"""Positions of a short history whose length nobody chose: of 100, the published 10."""
+"""Positions of a short history by default: of 100, the published 10."""
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ class DIENOptions(ModelOptions):
 
     @property
     def long_length(self) -> int:
-        """Where a history is split, which :meth:`for_history` has said."""
+        """Where a history is split, as :meth:`for_history` has set it."""
         assert self.long_seq_length is not None
         return self.long_seq_length
 

@@ -120,7 +120,7 @@ def named_variables(model: tf.Module) -> dict[str, tf.Variable]:
 
     Args:
         model: it, built. Variables behind private attributes are left out unless they are trained:
-            they are the flags and counters of whoever made the class. Those that the model lists
+            they are flags and counters of the class. Those that the model lists
             in ``counted_variables`` are kept too.
     """
     kept = {_identity(v) for v in (*model.trainable_variables, *_counted(model))}

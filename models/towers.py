@@ -95,7 +95,7 @@ class TwoTowerBlock(ColumnsBlock[TwoTowerOptions]):
 
     The history's items and the target share their tables and P, so that from the first step on
     users are near to what is like the items they took. An item's vector is made of the item alone,
-    so that the vectors of all items can lie in an index.
+    so that an index can hold the vectors of all items.
     """
 
     options_type = TwoTowerOptions

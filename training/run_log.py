@@ -35,7 +35,7 @@ UNITS = {
     "time_to_train": "s",
     "throughput": "samples/s",
 }
-"""What the published log says of its metrics before all else."""
+"""The metadata of metrics with which the published log begins."""
 NAMES = {"seconds": "time"}
 """How values of ours are called there."""
 PLACES = ("epoch", "step")

@@ -1,6 +1,6 @@
 """CSV files, plain or gzipped, read as columns of bytes; and the files of a log in directories.
 
-Arrow reads ahead in a thread of its own, which nobody can join. So the files are arrow's own: a
+Arrow reads ahead in a thread of its own, which cannot be joined. So the files are arrow's own: a
 thread that came back to Python while the interpreter ends would end the process with SIGABRT.
 """
 
@@ -156,7 +156,7 @@ class CsvReader:
     def _release(self) -> None:
         """Give all of it back; the thread that reads ahead does so behind the block it is at.
 
-        The file is closed by whoever has its last part.
+        The file is closed with its last part.
         """
         self._raw = self._reader = None
         self._released.wait(LONGEST_WAIT)
@@ -203,7 +203,7 @@ def _files_in(directory: Path) -> list[Path]:
 
 
 def _below(directory: Path, depth: int | None = None) -> list[Path]:
-    """What lies in a directory and, so deep, in those in it, in the order of names."""
+    """The files of a directory and, so deep, of those in it, in the order of names."""
     try:
         entries = sorted(directory.iterdir())
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What a dataset is, as its feature spec says it: features, channels, and how samples are made."""
+"""The feature spec of a dataset: features, channels, and how samples are made."""
 
 from __future__ import annotations
 

@@ -228,7 +228,7 @@ class FeatureSet:
         return tuple(feature.name for feature in self.features)
 
     def numbers(self, of: str) -> tuple[str, ...]:
-        """Name the columns of numbers that are somebody's, as they are stored on the way."""
+        """Name the columns of numbers of a user or an item, as they are stored on the way."""
         return tuple(
             name
             for feature in self.features

@@ -49,7 +49,7 @@ KEYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "list": ((ITEM,), ("longest", "separator")),
     "category": (LEVELS, ()),
 }
-"""Type -> whose it may be, and what may be said of it."""
+"""Type -> whose it may be, and the keys that it may have."""
 
 
 def read_features(path: Path) -> FeatureSet:

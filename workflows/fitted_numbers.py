@@ -65,7 +65,7 @@ class FittedNumbers:
         """
         column = pd.DataFrame({number.name: np.array(values, np.float64)})
         for operator in self._operators_of(number):
-            with np.errstate(all="ignore"):  # whoever needs finite numbers asks `unfit`
+            with np.errstate(all="ignore"):  # `unfit` finds those that are not finite
                 column = operator.transform(ColumnSelector([number.name]), column)
         transformed: npt.NDArray[np.float64] = column[number.name].to_numpy(np.float64)
         return transformed

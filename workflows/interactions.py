@@ -154,7 +154,7 @@ ORDER_BITS = 20
 
 
 def exclude_own_time(columns: BehaviourColumns, rules: SampleRules) -> BehaviourColumns:
-    """The columns, told whether a sample's history leaves out what has the sample's own time."""
+    """The columns, and whether a sample's history leaves out what has the sample's own time."""
     return replace(columns, own_time_excluded=rules.equal_times == UNKNOWN_ORDER)
 
 

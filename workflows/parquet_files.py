@@ -1,4 +1,4 @@
-"""How samples lie in parquet: what readers on CPU and GPU take fastest for its size."""
+"""How samples are stored in parquet: what readers on CPU and GPU read fastest for its size."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def last_mappings(validates: bool) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class SplitRules:
-    """What a split goes by; nothing for each user's last interaction."""
+    """The columns and files of a split; nothing for each user's last interaction."""
 
     test_from: str | None = None
     """Interactions of this time and later test; a number or a date, as the log's times are."""

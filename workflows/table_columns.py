@@ -1,4 +1,4 @@
-"""The columns of somebody's log: checked, and brought to the form that the workflow takes."""
+"""The columns of a user's log: checked, and brought to the form that the workflow takes."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ def _key(values: pa.Array, otherwise: str | None) -> pa.Array:
     is_bytes = pa.types.is_binary(values.type)
     # Among bytes a null is what was not valid UTF-8: it has no value, so it stays null.
     is_missing = pa.scalar(False) if is_bytes else values.is_null()
-    # Text from parquet is looked at as bytes too: nobody has checked that it is UTF-8.
+    # Text from parquet is checked as bytes too: it need not be UTF-8.
     values = decoded(values if is_bytes else pc.cast(pc.cast(values, pa.string()), pa.binary()))
     without = pc.or_(pc.equal(pc.binary_length(values), 0).fill_null(False), is_missing)
     return pc.if_else(without, pa.scalar(otherwise, pa.string()), values)

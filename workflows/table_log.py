@@ -215,7 +215,7 @@ class TableLog:
         return TEXT_DATES if kind == DATE else kind
 
     def read(self, block: TableBlock) -> Generator[Piece, None, None]:
-        """Read a block; whoever leaves before its end closes this."""
+        """Read a block; closing this ends it early."""
         if block.group is None:
             yield from self._read_csv(block)
             return

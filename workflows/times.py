@@ -63,7 +63,7 @@ def seconds_of(values: pa.Array, unit: str | None) -> tuple[pa.Array, npt.NDArra
 
 
 def _seconds_each(unit: str | None) -> float:
-    """How long a unit is; of an order nobody asks for more than that."""
+    """How long a unit is; an order has no length."""
     return 1.0 if unit in (None, ORDER) else UNITS[str(unit)]
 
 

@@ -17,7 +17,7 @@ def masked_softmax(scores: tf.Tensor, history_mask: tf.Tensor) -> tf.Tensor:
     """Softmax over time in float32, padded positions left out.
 
     A history without any real position has equal weights everywhere, as in the published
-    implementation: whoever sums unmasked vectors with these weights multiplies by the mask first.
+    implementation: a sum of unmasked vectors with these weights needs the mask as a factor.
 
     >>> weights = masked_softmax(tf.constant([[0.0, 5.0, 5.0]]), tf.constant([[False, True, True]]))
     >>> weights.numpy().tolist()
@@ -78,7 +78,7 @@ def dot_attention_sums(
     For attention by the dot product alone: ``weights`` have to be :func:`attention_weights` of
     :func:`dot_scores` of the same candidates and history. The gradient is that of the whole, scores
     included, written out for this softmax of these products: weights that were made in any other
-    way are summed rightly and get a wrong gradient without a word. Whoever scores otherwise
+    way are summed rightly and silently get a wrong gradient. A block that scores otherwise
     multiplies weights and history with ``tf.matmul``.
 
     With w a softmax, g its sum's gradient and d = w (h g - sum_s w_s h_s g) that of the scores, the

@@ -310,7 +310,7 @@ class StoredArrays(Mapping[str, Array]):
         rows: tuple[int, int] | None = None,
         columns: tuple[int, int] | None = None,
     ) -> Array:
-        """Read a range of an array, out of as many parts as it lies in.
+        """Read a range of an array, out of as many parts as hold it.
 
         Args:
             variable: its name.
@@ -380,7 +380,7 @@ class StoredArrays(Mapping[str, Array]):
         shape, by_columns, dtype = header
         if (shape, dtype) != (_shape_of(array.shape, part.rows, part.columns), array.dtype):
             raise ValueError(
-                f"{variable} in {part.file} is {list(shape)} of {dtype}, not what is said of it"
+                f"{variable} in {part.file} is {list(shape)} of {dtype}, not what the index says"
             )
         if entry_of.compress_type != zipfile.ZIP_STORED or (by_columns and len(shape) > 1):
             raise ValueError(f"{variable} in {part.file} is not stored row by row")

@@ -51,7 +51,7 @@ class Checkpoint:
 def write_alone(
     directory: Path, parts: Iterable[ArrayPart], report: Callable[[], None] = lambda: None
 ) -> Sequence[WrittenFile]:
-    """Write the parts of a rank that has all of every array; ``report`` hears that it goes on."""
+    """Write the parts of a rank that has all of every array; call ``report`` on the way."""
     return [write_arrays(directory, parts, report=report)]
 
 

@@ -114,7 +114,7 @@ class CheckpointStore:
         """Name the checkpoint with the best AUC, of equal ones the newest.
 
         Args:
-            mapping: whose AUC counts; by default that which the newest checkpoint goes by.
+            mapping: whose AUC counts; by default that of the newest checkpoint.
         """
         ranked = self._ranked(mapping)
         return ranked[0] if ranked else None
@@ -216,7 +216,7 @@ def auc_of(facts: Mapping[str, Any]) -> str | None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a directory, where that is allowed, so that nobody sees it half removed."""
+    """Remove a directory, where that is allowed, so that it is never seen half removed."""
     hidden = path.with_name(f".{path.name}.{os.getpid()}.removed")
     shutil.rmtree(hidden, ignore_errors=True)
     with contextlib.suppress(OSError):

@@ -118,7 +118,7 @@ def average_gradients(
         )
     else:
         # Beside the group, it would be fused with it or not, as time has it. From three ranks on
-        # the order of a sum goes by the place in what is fused: bits would differ by chance.
+        # the order of a sum depends on the place in what is fused: bits would differ by chance.
         *reduced, extra = hvd.grouped_allreduce([*(sent[i] for i in dense), extra], op=hvd.Average)
     for i, gradient in zip(dense, reduced, strict=True):
         averaged[i] = gradient

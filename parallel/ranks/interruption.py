@@ -36,17 +36,17 @@ def signals_wait() -> Iterator[None]:
     """Let SIGTERM and Ctrl-C wait until the block has ended; in the main thread.
 
     For a block that starts a process: a signal that came just after would leave behind a process
-    that nobody knows of yet.
+    that is not known yet.
     """
     came: list[int] = []
     before = {name: signal.getsignal(name) for name in (signal.SIGTERM, signal.SIGINT)}
-    heard = {name: handler for name, handler in before.items() if handler != signal.SIG_IGN}
+    handled = {name: handler for name, handler in before.items() if handler != signal.SIG_IGN}
     try:
-        for name in heard:
+        for name in handled:
             signal.signal(name, lambda number, frame: came.append(number))
         yield
     finally:
-        for name, handler in heard.items():
+        for name, handler in handled.items():
             signal.signal(name, handler)
         for number in came:
             signal.raise_signal(number)

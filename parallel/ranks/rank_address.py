@@ -1,4 +1,4 @@
-"""The address at which the first rank listens to the others, and to nobody else."""
+"""The address at which the first rank listens to the other ranks alone."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """One run at a time in a directory: a lock that ends with the processes that hold it.
 
 The system lets go of a lock when the processes that hold it are gone, however they went, so that a
-killed run blocks nobody. The lock's file stays, and says who holds it or held it last.
+killed run blocks no other. The lock's file stays, and says who holds it or held it last.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ def check_free(directories: Iterable[Path]) -> None:
         MerlinSimError: naming the directory, and the process that is there.
     """
     for directory in directories:
-        with contextlib.suppress(OSError):  # no lock file, or none that can be read: nobody's
+        with contextlib.suppress(
+            OSError
+        ):  # no lock file, or none that can be read: it has no owner
             descriptor = os.open(directory / RUN_LOCK, os.O_RDONLY)
             try:
                 is_free = _try(descriptor, fcntl.LOCK_SH, ATTEMPTS)
@@ -70,7 +72,7 @@ def check_free(directories: Iterable[Path]) -> None:
 def run_in(directories: Iterable[Path]) -> Iterator[None]:
     """Hold the directories that a run writes, until the block ends; its first rank calls this.
 
-    A directory that cannot be written is passed over: whoever writes into it says why.
+    A directory that cannot be written is passed over: what writes into it reports why.
 
     Raises:
         MerlinSimError: where another run is in one of them, naming the process that is there.

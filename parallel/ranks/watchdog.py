@@ -42,7 +42,7 @@ SILENCE_SECONDS = 20.0
 CONNECT_SECONDS = 60.0
 """All ranks connect to the first one within this time: they have just met."""
 HELLO_SECONDS = 10.0
-"""Whoever connects and does not say within this time who it is, is sent away."""
+"""A connection that does not identify itself within this time is closed."""
 HELLO_BYTES = 1000
 LONG_SECONDS = 600.0
 """Seconds that the first steps (tracing, compiling with XLA) may take, and that may pass between
@@ -120,7 +120,7 @@ class Watchdog:
         stall_timeout: float = 45.0,
         end: Callable[[str, int], None] = end_process,
     ) -> None:
-        """Begin with nobody connected."""
+        """Begin without connections."""
         self._ranks = ranks
         self._stall_timeout = stall_timeout
         self._end = end
@@ -197,7 +197,7 @@ class Watchdog:
         threading.Thread(target=work, args=arguments, daemon=True).start()
 
     def _accept(self, server: socket.socket) -> None:
-        """Take the connections of all other ranks, and nobody else's."""
+        """Accept the connections of all other ranks, and no others."""
         self._progress[0] = Progress()
         self._thread(self._answer, server)
         with self._all_connected:
@@ -213,7 +213,7 @@ class Watchdog:
                 )
 
     def _answer(self, server: socket.socket) -> None:
-        # Each in a thread of its own: one that is silent keeps nobody waiting.
+        # Each in a thread of its own: one that is silent delays no other.
         with contextlib.suppress(OSError):  # closed: all ranks are there
             while True:
                 connection, _ = server.accept()
@@ -236,7 +236,7 @@ class Watchdog:
         self._listen_to_rank(rank, lines)
 
     def _rank_of(self, lines: TextIO) -> int | None:
-        """Read who connects; None for whoever does not know the secret."""
+        """Read who connects; None without the secret."""
         try:
             hello = json.loads(lines.readline(HELLO_BYTES))
             known = hmac.compare_digest(str(hello["secret"]).encode(), self._secret.encode())

@@ -122,7 +122,7 @@ class TrainStep:
             share: this rank's samples that count over the mean number of them per rank: 1 but in
                 batches of which ranks have different numbers, as the last of an epoch. None where
                 only the weights show: the ranks tell each other.
-            stop: whether this rank was asked to stop; every rank hears of it.
+            stop: whether this rank was asked to stop; every rank learns of it.
             sample_weight: like ``labels``; None counts every sample once.
         """
         given: dict[str, Any] = {"columns": columns, "labels": labels, "stop": tf.constant(stop)}

@@ -10,7 +10,7 @@
     ])
 
 They read ``model.progress``: they are for ``fit`` on an opened dataset directory, or on a loader of
-this package. They hear of the end of a step and of an epoch in the order of the list. Callbacks of
+this package. Steps and epochs end for them in the order of the list. Callbacks of
 one's own stand behind ``Evaluation``, whose values are in their logs, and before ``Checkpoint``,
 which saves what they keep.
 """

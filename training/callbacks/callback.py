@@ -1,4 +1,4 @@
-"""What every callback of this package is, and how one hears of another."""
+"""The base of every callback of this package, and how one finds another."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Callback(tf.keras.callbacks.Callback):
         """Take up what a checkpoint kept."""
 
     def close(self) -> None:
-        """Let go of what is held: ``fit`` calls it at its end, whatever ends it."""
+        """Release what is held: ``fit`` calls it at its end, whatever ends it."""
 
 
 def tell(callback: Callback, event: str, *arguments: Any) -> None:

@@ -173,7 +173,7 @@ NEEDED: dict[str, Any] = {
     "step": int,
     "steps": int,
 }
-"""What every checkpoint of a run says, and of what type."""
+"""The facts of every checkpoint of a run, and their types."""
 
 
 def check_facts(checkpoint: Checkpoint) -> None:
@@ -185,9 +185,7 @@ def check_facts(checkpoint: Checkpoint) -> None:
     facts = checkpoint.facts
     wrong = [name for name, kind in NEEDED.items() if not isinstance(facts.get(name, ...), kind)]
     if wrong:
-        raise CheckpointError(
-            f"{checkpoint.path} does not say what a run needs: {', '.join(wrong)}."
-        )
+        raise CheckpointError(f"{checkpoint.path} lacks what a run needs: {', '.join(wrong)}.")
 
 
 def arrays_of_variables(checkpoint: Checkpoint) -> set[str]:
@@ -408,7 +406,7 @@ class JointWriting:
     """
 
     def __init__(self, ranks: Ranks, report: Callable[[], None] = lambda: None) -> None:
-        """Remember the run, and what hears that this rank goes on writing."""
+        """Remember the run, and what to call while this rank is writing."""
         self.ranks = ranks
         self.report = report
         self._has_begun = False

@@ -1,4 +1,4 @@
-"""The best evaluation of a run so far, by what it says of rows that no choice was made on."""
+"""The best evaluation of a run so far, by rows that no choice was made on."""
 
 from __future__ import annotations
 

@@ -356,8 +356,8 @@ class GAUC(WholeNumbers):
             samples = samples + sizes.numpy().sum()
             sums = sums + _limbs(areas).numpy().sum(axis=0)
             ended = ended + number[-1] + 1
-        nobody, nothing = np.zeros(2, np.int64), np.zeros(MOST_CARRIED, np.int64)
-        return [samples, sums, ended, nobody, nothing, nobody, nothing, too_many]
+        no_user, nothing = np.zeros(2, np.int64), np.zeros(MOST_CARRIED, np.int64)
+        return [samples, sums, ended, no_user, nothing, no_user, nothing, too_many]
 
 
 def _codes(clicks: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:

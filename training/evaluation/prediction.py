@@ -21,7 +21,7 @@ from .scored_rows import Array
 
 
 class ScoredBatch(NamedTuple):
-    """What a model said of the samples of a batch that count, [samples] each."""
+    """The scores of the samples of a batch that count, [samples] each."""
 
     scores: Array
     labels: Array

@@ -1,4 +1,4 @@
-"""What a model said of each row, by user: from this, differences between runs are judged."""
+"""The score of each row, by user: from this, differences between runs are judged."""
 
 from __future__ import annotations
 

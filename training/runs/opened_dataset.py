@@ -60,7 +60,7 @@ def _check_validation(config: RunConfig, dataset: DatasetDirectory) -> None:
     named += ["select_by validation"] if config.select_by == VALIDATION else []
     if named:
         raise MerlinSimError(
-            f"{dataset.path}: {' and '.join(named)} goes by validation data, and there are none. "
+            f"{dataset.path}: {' and '.join(named)} needs validation data, and there are none. "
             f"{HOW_TO_VALIDATE}"
         )
 

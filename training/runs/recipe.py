@@ -1,4 +1,4 @@
-"""How a log of one's own is trained where nobody says otherwise, by how many samples it has.
+"""How a log of one's own is trained by default, by how many samples it has.
 
 The published recipe is made for one large benchmark: on most logs its batch of 131,072 samples
 makes a handful of steps. A dataset that ``preprocess log`` made is trained by the preset that

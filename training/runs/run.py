@@ -139,7 +139,7 @@ class Run:
     Args:
         config: as given; a seed is drawn where it has none.
         ranks: this process among the others.
-        watchdog: active; it hears of every step.
+        watchdog: active; every step is reported to it.
     """
 
     def __init__(self, config: RunConfig, ranks: Ranks, watchdog: Watchdog) -> None:
@@ -189,7 +189,7 @@ class Run:
                 )
             if self.config.host_memory is not None and not tf.config.list_physical_devices("GPU"):
                 log.say(
-                    "no GPU: the tables that --host_memory is for lie in the memory that all else "
+                    "no GPU: the tables that --host_memory is for share the memory that all else "
                     "is in"
                 )
             options = self._model_options(checkpoint)

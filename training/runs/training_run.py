@@ -232,7 +232,7 @@ class TrainingRun(RunParts):
         if names and int(names[0].removeprefix("step-")) > steps:
             self.log.say(
                 f"{saved} holds checkpoints of later steps than {steps}, the last {names[0]}: they"
-                " stay, and whoever loads from there gets the last that is whole."
+                " stay, and loading from there takes the last that is whole."
             )
 
     def _report_best(self, best: BestSoFar) -> None:
@@ -410,7 +410,7 @@ class TrainingRun(RunParts):
         return HeldRows(rows, rate)
 
     def _ids(self) -> dict[str, Any] | None:
-        """Note what ids mean, for whoever goes on from the checkpoints with other data."""
+        """Note what ids mean, for runs that start from the checkpoints with other data."""
         if self.config.save_checkpoint_path is None or not self.ranks.is_first:
             return None
         return note_of(self.dataset).to_dict()

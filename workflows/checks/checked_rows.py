@@ -24,7 +24,7 @@ from ...schemas.parquet import UNREADABLE, row_pieces, why
 
 BATCH_ROWS = 1 << 16
 MOST_KEPT = 1 << 25
-"""Hashes in memory, 256 MB of them; beyond, half of the hashes are let go, again and again."""
+"""Hashes in memory, 256 MB of them; beyond, half of the hashes are dropped, again and again."""
 Array = npt.NDArray[Any]
 
 

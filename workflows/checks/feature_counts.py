@@ -28,7 +28,7 @@ class Bounds:
     feature_auc: float = 0.9
     """AUC of one feature alone."""
     order_auc: float = 0.7
-    """AUC of an order that nobody behaved in: of ids, of keys, of rows in a file."""
+    """AUC of an order that no behaviour made: of ids, of keys, of rows in a file."""
     unseen: float = 0.2
     """Rows of what tests whose id no row of train has."""
     without_history: float = 0.5
@@ -78,7 +78,7 @@ PRIOR_ROWS = 20.0
 LEAST_ROWS = 100
 """Of either label; of fewer an order tells nothing."""
 EXACT = 64
-"""Steps up to here are told apart one by one, larger ones by their number of bits."""
+"""Steps up to here are distinguished one by one, larger ones by their number of bits."""
 RANKS = 256
 Array = npt.NDArray[Any]
 
@@ -182,7 +182,7 @@ def auc_of_counts(scores: Array, counts: Array) -> float | None:
 
 
 class OrderCounts:
-    """Counts rows by a score that an order gives them in which nobody behaved, and by label.
+    """Counts rows by a score of an order that no behaviour made, and by label.
 
     Args:
         scores: How many scores there are.

@@ -162,7 +162,7 @@ class Categorify(nvt.ops.Categorify):
     def fit_in_phases(
         self, col_selector: ColumnSelector, ddf: Any, compute: Callable[[list[Any]], list[Any]]
     ) -> Mapping[str, str]:
-        """Count keys as :meth:`fit` does, where somebody else runs the tasks of each phase.
+        """Count keys as :meth:`fit` does, where the caller runs the tasks of each phase.
 
         Args:
             col_selector: The columns.

@@ -29,7 +29,7 @@ Array = npt.NDArray[Any]
 class QuantileBuckets(StatOperator):
     """Put numbers into buckets with about as many rows each; the buckets become keys.
 
-    NVTabular's Bucketize takes borders that somebody knows; this one learns them from the
+    NVTabular's Bucketize takes given borders; this one learns them from the
     quantiles in ``fit``. Equal numbers are in one bucket. The output is text, ``bucket 0`` and so
     on, or ``no_<column>`` where there is no number: ``Categorify`` makes ids of it.
 

@@ -257,7 +257,7 @@ class GroupHistories(StatOperator):
     def dependencies(self) -> list[Any]:
         """The columns that are also read as the log has them.
 
-        Users without an id are told apart by their keys, rows of one time are ordered by a hash
+        Users without an id are distinguished by their keys, rows of one time are ordered by a hash
         of the keys, and what is known of an item is seen before missing values are filled.
         """
         names = [self.columns.user, self.columns.item]

@@ -1,4 +1,4 @@
-"""What a log says of its items: how often each was taken, and the values of its features."""
+"""Statistics of a log's items: how often each was taken, and the values of its features."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ITEMS_FILE, VOCABULARY = "items.parquet", "vocabulary"
 
 @dataclass(frozen=True)
 class ItemStatistics:
-    """What some partitions say of items; statistics of several partitions can be merged."""
+    """Statistics of items in some partitions; those of several partitions can be merged."""
 
     users: npt.NDArray[np.uint64]
     """Hashes of the users' keys, of each partition once."""

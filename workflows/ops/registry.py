@@ -2,7 +2,7 @@
 
 An operator is saved as its name and what ``get_config()`` gives, the arguments that make it again.
 One that learns in ``fit`` has ``get_learned(directory)`` as well, which may write files there. All
-of it is JSON and parquet, and a file that somebody changed can name no code that was not
+of it is JSON and parquet, and a file that was changed can name no code that was not
 registered.
 """
 

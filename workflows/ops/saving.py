@@ -42,7 +42,7 @@ WORKFLOW_FILE = "workflow.json"
 FILES = "workflow"
 """The directory beside it that has what operators learned."""
 FORMAT = 8
-"""Former formats said twice what operators say, or were of no graphs."""
+"""Former formats repeated what operators say, or were of no graphs."""
 SECTIONS = ("format", "merlin_sim", "nvtabular", "input_schema", "operators", "nodes", "files")
 DTYPE, TAG, SELECTOR = "__dtype__", "__tag__", "__selector__"
 
@@ -195,18 +195,18 @@ def _operator_record(
 ) -> dict[str, Any]:
     cls = type(op)
     form, name = FORMS.get(cls), names.get(cls)
-    said = next((name for name, found in vars(nvt.ops).items() if found is cls), cls.__name__)
+    shown = next((name for name, found in vars(nvt.ops).items() if found is cls), cls.__name__)
     if form is None and name is None:
         why = next((why for kind, why in REFUSED.items() if isinstance(op, kind)), None)
         if op.is_subgraph:
             why = "it is a graph of its own"
         raise MerlinSimError(
-            f"{said} cannot be saved: {why or 'it is not registered'}. Write a class with "
+            f"{shown} cannot be saved: {why or 'it is not registered'}. Write a class with "
             "`get_config` for it and register it (`ops.register`)."
         )
     learns = isinstance(op, StatOperator)
     if learns and not op.fitted:
-        raise MerlinSimError(f"{said} is not fitted; a workflow is saved when all of it is.")
+        raise MerlinSimError(f"{shown} is not fitted; a workflow is saved when all of it is.")
     directory.mkdir()
     try:
         config = form.get_config(op) if form else op.get_config()
@@ -221,7 +221,7 @@ def _operator_record(
             "learned": _plain(learned, "learned"),
         }
     except MerlinSimError as error:
-        raise MerlinSimError(f"{said} cannot be saved: {error}.") from error
+        raise MerlinSimError(f"{shown} cannot be saved: {error}.") from error
     if not any(directory.iterdir()):
         directory.rmdir()
     return record

@@ -55,7 +55,7 @@ def write_item_changes(
 ) -> tuple[str, ...]:
     """Write the changes of each feature of items that changes; returns their names.
 
-    The rows are gone through twice: which items have several values of a feature is known once all
+    The rows are read twice: which items have several values of a feature is known once all
     have been seen, and only of these are rows kept.
 
     Args:

@@ -129,7 +129,7 @@ class _Run:
 
     @property
     def work(self) -> Path:
-        """Where files stand that nobody needs afterwards."""
+        """The folder of files that are not needed afterwards."""
         return self.directory / WORK
 
     def run(self) -> None:

@@ -170,22 +170,22 @@ class Summary:
     def _behaviour_lines(self) -> list[str]:
         if not self.behaviours:
             return []
-        told = [
+        counts = [
             f"{name} {count:,} ({self.roles.get(name, 'left out')})"
             for name, count in self.behaviours.most_common()
         ]
-        return ["behaviours: " + ", ".join(told)]
+        return ["behaviours: " + ", ".join(counts)]
 
     def _fitted_lines(self) -> list[str]:
         if not self.is_fitted:
             of_rows = {TRAIN_ROWS: "the rows that train", ALL_ROWS: "all rows"}[self.fit_on]
-            said = [f"fitted on: {of_rows} (`--fit_on`)"]
+            lines = [f"fitted on: {of_rows} (`--fit_on`)"]
             if self.unseen_rows:
-                said.append(
+                lines.append(
                     f"left out: {self.unseen_rows:,} interactions with items that stand in no row "
                     "that trains; they have no id"
                 )
-            return said
+            return lines
         lines = []
         if self.continues:
             lines.append(
@@ -229,8 +229,8 @@ class Summary:
                 f"{self.too_early:,} have fewer than {self.least_before} interactions before them "
                 "and are history alone"
             )
-        said = [f"interactions that are predicted: {of_each}" + "".join(f"; {a}" for a in alone)]
-        return said + [self.validation] * bool(self.validation)
+        lines = [f"interactions that are predicted: {of_each}" + "".join(f"; {a}" for a in alone)]
+        return lines + [self.validation] * bool(self.validation)
 
     def _time_lines(self) -> list[str]:
         count = self.file_order.same_time
@@ -246,8 +246,8 @@ class Summary:
             seen = "no sample's history holds what has its own time"
         else:
             seen = "samples have those of their own time that stand before them in their history"
-        told = self.file_order.lines(self.equal_times == LOG_ORDER and not self.has_labels)
+        order = self.file_order.lines(self.equal_times == LOG_ORDER and not self.has_labels)
         return [
             f"{count:,} have the time of an earlier one of their user: {order}, and {seen}",
-            *told,
+            *order,
         ]

@@ -203,7 +203,7 @@ def _write_metadata(
 
 
 def category_starts(items: int, categories: int) -> Integers:
-    """The first item of each category, and the number of items at the end: items lie in order.
+    """The first item of each category, and the number of items at the end: items are in order.
 
     >>> category_starts(7, 3).tolist()
     [0, 2, 4, 7]

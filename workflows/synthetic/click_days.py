@@ -28,7 +28,7 @@ PAIRS = ((0, 1), (2, 10), (4, 14), (6, 22))
 """Columns whose keys say something together."""
 LATENT = 4
 KNOWN_RANK = 100.0
-"""From this rank on a key says less and less: nobody could learn what it says."""
+"""From this rank on a key says less and less: too little to be learned."""
 ROWS_PER_WRITE = 100_000
 
 Array = npt.NDArray[Any]
@@ -222,7 +222,7 @@ class Day(NamedTuple):
     """Since the first day began."""
     clicked: Array
     chance: Array
-    """Of a click; nobody can predict better."""
+    """Of a click; the best possible prediction."""
 
 
 def draw_days(world: DriftingWorld, days: int) -> Iterator[Day]:

@@ -112,7 +112,7 @@ def sources_name(spec_file: Path, spec: FeatureSpec) -> str:
 
 @contextmanager
 def _locked(spec_file: Path) -> Iterator[None]:
-    """Hold a lock on the spec; whoever comes meanwhile waits.
+    """Hold a lock on the spec; other processes wait.
 
     A process that was started to transcode holds it too, should this one be killed.
     """

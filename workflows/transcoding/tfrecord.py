@@ -34,7 +34,7 @@ REMAINDER = "remainder.tfrecord"
 """The published name of the file with the samples that fill no prebatched record."""
 RECORDS_AT_ONCE = 4096
 BYTES_AT_ONCE = 2**25
-"""Records are as large as whoever made them liked: a prebatched one may hold 16,384 samples."""
+"""Records may have any size: a prebatched one may hold 16,384 samples."""
 DAMAGE = (tf.errors.OpError, UnicodeDecodeError)
 """What parsing a damaged record raises."""
 
