@@ -83,7 +83,7 @@ def test_a_run_goes_on_with_and_without_host_memory(tmp_path):
     run_here("train", *common, *host, "--results_dir", whole)
     begun = ["--save_checkpoint_path", saved, "--max_steps", "8"]
     said = run_here("train", *common, *host, *begun, "--results_dir", tmp_path / "begun")
-    assert "no GPU: the tables that --host_memory is for lie in the memory" in said
+    assert "no GPU: the tables that --host_memory is for share the memory" in said
     spread = ["--tables", "spread"]
     run_here("train", *common, *spread, "--load_checkpoint_path", saved, "--results_dir", ended)
     losses = [

@@ -170,7 +170,7 @@ def test_a_checkpoint_that_says_too_little_falls_back_to_the_one_before(config, 
     write_checkpoint(newest, facts, whole({"w": np.zeros(1)}))
     run(config(epochs=1, load_checkpoint_path=tmp_path / "saved"))
     said = capfd.readouterr().out
-    assert "step-0000000005 does not say what a run needs: model_options. The one before" in said
+    assert "step-0000000005 lacks what a run needs: model_options. The one before" in said
     assert "step-0000000004: epoch 1, 4 steps done" in said
 
 

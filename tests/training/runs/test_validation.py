@@ -130,7 +130,7 @@ def test_validation_data_choose_nothing_where_the_newest_is_asked_for(
 
 
 def test_a_choice_by_validation_data_needs_them(config, sim_dataset):
-    with pytest.raises(MerlinSimError, match="select_by validation goes by validation data, and"):
+    with pytest.raises(MerlinSimError, match="select_by validation needs validation data, and"):
         run(config(dataset_dir=sim_dataset, select_by="validation"))
 
 
@@ -172,7 +172,7 @@ def test_training_may_end_within_an_epoch(config, tmp_path, monkeypatch):
 
 
 def test_early_stopping_needs_validation_data(config, sim_dataset):
-    with pytest.raises(MerlinSimError, match="early_stopping goes by validation data, and there"):
+    with pytest.raises(MerlinSimError, match="early_stopping needs validation data, and there"):
         run(config(dataset_dir=sim_dataset, early_stopping=2))
 
 
