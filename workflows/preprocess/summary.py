@@ -246,8 +246,8 @@ class Summary:
             seen = "no sample's history holds what has its own time"
         else:
             seen = "samples have those of their own time that stand before them in their history"
-        order = self.file_order.lines(self.equal_times == LOG_ORDER and not self.has_labels)
+        of_files = self.file_order.lines(self.equal_times == LOG_ORDER and not self.has_labels)
         return [
             f"{count:,} have the time of an earlier one of their user: {order}, and {seen}",
-            *order,
+            *of_files,
         ]
