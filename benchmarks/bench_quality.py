@@ -1,255 +1,319 @@
-"""Test AUC of every model on real purchases and on MovieLens, by length of history, beside trees.
+"""Test AUC of every model on five logs, beside rules, trees, regression and FuxiCTR's models.
 
-    python benchmarks/bench_quality.py [--all | --only purchases,movielens,synthetic]
-        [--models sim,lifelong] [--lengths 100,1000] [--seeds N] [--results FILE] [--draw DIR]
+    python benchmarks/bench_quality.py [--all] [--only LOG,...] [--models NAME;...]
+        [--lengths N,...] [--seeds N] [--packages DIR] [--fuxictr LONGCTR PYTHON]
+        [--records DIR] [--work DIR]
 
-The real logs are those of `make real-data`. Each model trains by `merlin-sim train` on the users
-layout. Its learning rate is that of RATES with the best AUC of the validation data with the first
-seed, and its epoch the best by the same, whatever the model; the test data chooses nothing. The
-trees choose rate and number of trees the same way. Samples are the same at every length.
+The real logs are those of `make real-data`; `--packages` has LightGBM, `--fuxictr` the folder
+model_zoo/LongCTR and an environment (docs/benchmarks.md). Whatever the model, its learning rate is
+that of the best AUC of the validation data with the first seed, and so is its epoch, or the number
+of trees; the test data choose nothing. All are tested on the same samples.
 
-Each run's result is a line of FILE (quality.jsonl); what stands there is not run again, so that a
-stopped benchmark goes on. Without `--all` it is a glance: the synthetic log, the preset and SIM,
-one seed.
+Each run is a line in a file of `--records`, with the AUC, each test user's influence on it, and the
+commit. A run that stands there with the same settings is not repeated, so that a stopped benchmark
+goes on, and the most telling come first. A record has no times: AUC is the same at any load.
+Without `--all` it is a glance: the synthetic readers, one seed, nothing is kept.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from merlin_sim.foundation.process_wide import silence_third_party_noise
+import numpy as np
+import pandas as pd
+from baselines.count_trees import fit_regression, fit_trees, tables
+from measuring.auc_of_users import AUCOfUsers
+from measuring.quality_logs import LOGS, make_dataset, write_log
+from measuring.quality_table import ORACLE, Outcome, log_section, read_outcomes
+from measuring.records import commit
 
-silence_third_party_noise()
-
-import numpy as np  # noqa: E402
-import pandas as pd  # noqa: E402
-from baselines.count_trees import popularity_and_trees  # noqa: E402
-from measuring.quality_table import Outcome, draw, print_table  # noqa: E402
-
-COMMAND = str(Path(sys.executable).parent / "merlin-sim")
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "merlin-sim/real-data"
 RATES = (0.004, 0.008)
-EPOCHS = 4
-
-
-class Log(NamedTuple):
-    """A log, and how it becomes samples."""
-
-    title: str
-    lengths: tuple[int, ...]
-    options: str
-
-
-MOVIELENS = (
-    "--user_column user_id --item_column item_id --timestamp_column timestamp"
-    " --item_feature_columns genre,genres,release_year"
-    " --shortest_sequence_for_training 20 --test_users 0.2 --validation_users 0.1"
-)
-LOGS = {
-    "purchases": Log(
-        "purchases of 250 households with 450 and more, each sample with 300 before it; "
-        "the last two weeks test, the two before them validate",
-        (100, 1000),
-        "--user_column household_id --item_column product_id"
-        " --timestamp_column transaction_timestamp"
-        " --item_feature_columns department,product_category,product_type"
-        " --shortest_sequence_for_training 300"
-        " --test_from 2017-12-18 --validation_from 2017-12-04",
-    ),
-    "movielens": Log(
-        "MovieLens 100K, each sample with 20 before it; a fifth of the users tests, a tenth "
-        "validates",
-        (100, 500),
-        MOVIELENS,
-    ),
-    "movielens-new": Log(
-        "the same MovieLens 100K, no negative of which its user has rated",
-        (100, 500),
-        f"{MOVIELENS} --negatives_not_in_history",
-    ),
-    "synthetic": Log(
-        "synthetic readers with lasting interests, each sample with 100 before it",
-        (100, 1000),
-        "--shortest_sequence_for_training 100 --test_users 0.2 --validation_users 0.1",
-    ),
-}
-
+COMMON = "--epochs 3 --early_stopping 1 --global_batch_size 2048"
+ONE_THREAD = "--intra_op_parallelism 1 --inter_op_parallelism 1"
 MODELS = {
-    "din": "--model_type din",
-    "dien": "--model_type dien",
-    "sim": "--model_type sim",
-    "eta": "--model_type eta",
-    "sdim": "--model_type sdim",
-    "twin": "--model_type twin",
-    "stca": "--model_type stca",
-    "sim-counts": "--model_type sim --history_counts true",
-    "twin-counts": "--model_type twin --history_counts true",
-    "lifelong": "--preset lifelong",
-    "lifelong-twin": "--preset lifelong --model_type twin",
+    "SIM": "--model_type sim",
+    "DIN": "--model_type din",
+    "preset lifelong": "--preset lifelong",
+    "preset lifelong, lifetime counts": "--preset lifelong",
+    "STCA": "--model_type stca",
+    "DIEN": "--model_type dien",
+    "ETA": "--model_type eta",
+    "SDIM": "--model_type sdim",
+    "TWIN": "--model_type twin",
+    "SIM, separate attention": "--model_type sim --separate_attention true",
+    "SIM, history similarity": "--model_type sim --history_similarity true",
 }
-
-WITHOUT = {
-    "no-counts": "--history_counts false",
-    "no-dropout": "--dropout_rate 0",
-    "no-decay": "--table_weight_decay 0",
-    "no-dien": "--short_history attention",
-    "no-first-stage": "--stage_one false",
+LIFETIME = "lifetime"
+"""In a model's name: it reads the dataset with counts of whole histories."""
+RULES = "rules"
+FITTED = {
+    "LightGBM": (fit_trees, (0.03, 0.1)),
+    "logistic regression": (fit_regression, (0.01, 1.0)),
 }
-"""The preset with one of its parts taken away."""
-TRAINED = MODELS | {name: f"--preset lifelong {options}" for name, options in WITHOUT.items()}
+FUXICTR = tuple(f"FuxiCTR {name}" for name in ("SIM", "DIN", "TWIN", "ETA", "SDIM", "DIEN"))
+FUXICTR_RATES = (0.001, 0.004)
+FIRST = (RULES, *FITTED, *list(MODELS)[:5])
+"""What tells most, which is run first, at the shorter length."""
+BASELINES = Path(__file__).parent / "baselines"
+FORK = multiprocessing.get_context("forkserver")
 
 
-def write_log(name: str, directory: Path) -> Path:
-    """Write the log's interactions as parquet."""
-    path = directory / f"{name}.parquet"
-    source = CACHE / f"{name.removesuffix('-new')}.parquet"
-    if not source.exists():
-        raise SystemExit(f"{source} is missing: `make real-data` brings it.")
-    log = pd.read_parquet(source)
-    if name == "purchases":
-        counts = log.groupby("household_id").size()
-        many = np.sort(counts[counts >= 450].index.to_numpy())
-        chosen = np.random.default_rng(1).choice(many, 250, replace=False)
-        log = log[log.household_id.isin(chosen)]
-    log.to_parquet(path)
-    return path
+class Scored(NamedTuple):
+    """What a run found."""
+
+    validation_auc: float
+    test: AUCOfUsers
 
 
-def synthesize(directory: Path) -> Path:
-    """Make raw logs by the real command."""
-    raw = directory / "raw"
-    words = [COMMAND, "synthesize", "--output", str(raw), "--seed", "7", "--overwrite"]
-    words += "--users 400 --short_users 0 --items 4000 --categories 40 --mean_length 400".split()
-    words += "--interests 4 --long_term 0.6 --short_term 0.2".split()
-    subprocess.run(words, check=True, capture_output=True)
-    return raw
+class Trial(NamedTuple):
+    """A model on a log at a length."""
+
+    log: str
+    length: int
+    model: str
 
 
-def make_dataset(name: str, length: int, directory: Path) -> Path:
-    """Go from the log to a dataset directory by the real command."""
-    path = directory / f"{name}-{length}"
-    if name == "synthetic":
-        source = ["amazon-books", "--amazon_dataset_path", str(synthesize(directory))]
-    else:
-        source = ["log", str(write_log(name, directory))]
-    words = [COMMAND, "preprocess", *source, "--output_path", str(path), "--layout", "users"]
-    words += ["--max_sequence_length", str(length), *LOGS[name].options.split()]
-    subprocess.run(words, check=True, capture_output=True)
-    return path
+def in_fork(function: Callable[..., Any], *arguments: Any) -> None:
+    """Call a function in a process that has imported TensorFlow, and not started it."""
+    process = FORK.Process(target=function, args=arguments)
+    process.start()
+    process.join()
+    if process.exitcode:
+        raise SystemExit(f"{function.__name__} {arguments} ended with {process.exitcode}.")
 
 
-def train(dataset: Path, model: str, rate: float, seed: int, results: Path) -> dict[str, Any]:
-    """Run `merlin-sim train`; return what its log says at the end."""
-    words = [COMMAND, "train", *TRAINED[model].split(), "--dataset_dir", str(dataset)]
-    words += ["--lr", str(rate), "--seed", str(seed), "--results_dir", str(results)]
-    words += ["--epochs", str(EPOCHS), "--early_stopping", "1", "--global_batch_size", "2048"]
-    before = os.times()
-    ended = subprocess.run(words, capture_output=True, text=True, check=False)
-    after = os.times()
-    if ended.returncode:
-        raise SystemExit(f"{' '.join(words)}\n{ended.stderr}")
-    entries = map(json.loads, (results / "log.json").read_text().splitlines())
-    end: dict[str, Any] = next(entry for entry in entries if entry["type"] == "result")
-    children = after.children_user + after.children_system
-    end["processor_seconds"] = children - before.children_user - before.children_system
-    return end
+def call_command(words: list[str], printed: str) -> None:
+    """Run `merlin-sim` in this process; what it prints goes to a file."""
+    from merlin_sim.scripts import main
+
+    with open(printed, "w") as file:
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
+    sys.argv = ["merlin-sim", *words]
+    main.main()
+
+
+def command(*words: Any) -> None:
+    """Run `merlin-sim` in a process of its own."""
+    with tempfile.NamedTemporaryFile() as printed:
+        try:
+            in_fork(call_command, [str(word) for word in words], printed.name)
+        except SystemExit:
+            sys.stderr.write(Path(printed.name).read_text())
+            raise
+
+
+def write_tables(dataset: Path, output: Path) -> None:
+    """Keep what baselines read of a dataset."""
+    pd.to_pickle(tables(dataset), output)
 
 
 class Trials:
-    """Runs what has no line in the file of results yet."""
+    """Runs what has no line in the records yet."""
 
-    def __init__(self, results: Path) -> None:
-        """Read what is there."""
-        self.results = results
-        lines = results.read_text().splitlines() if results.exists() else []
-        self.done = [Outcome(**json.loads(line)) for line in lines]
+    def __init__(
+        self, records: Path, work: Path, packages: Path | None, fuxictr: Any, of: str
+    ) -> None:
+        """Read what is there; new runs are ``of`` a commit."""
+        self.records, self.work, self.packages, self.fuxictr = records, work, packages, fuxictr
+        self.commit = of
+        records.mkdir(parents=True, exist_ok=True)
+        work.mkdir(parents=True, exist_ok=True)
+        self.done = read_outcomes(records)
 
-    def find(self, **wanted: Any) -> list[Outcome]:
-        """Return the outcomes with these values."""
-        return [o for o in self.done if all(getattr(o, k) == v for k, v in wanted.items())]
+    def run(self, trial: Trial, seed: int) -> None:
+        """Run a model with a seed, if that was not done: the first one at each of its rates."""
+        if trial.model == RULES:
+            self._rules(trial)
+            return
+        score, rates, settings = self._way(trial)
+        if score is None:
+            return
+        if seed > 1:
+            first = [self._find(trial, rate, 1, settings) for rate in rates]
+            chosen = max((o for o in first if o), key=lambda o: o.validation_auc, default=None)
+            rates = () if chosen is None else (chosen.rate,)
+        for rate in rates:
+            if not self._find(trial, rate, seed, settings):
+                self._keep(trial, rate, seed, settings, score(trial, rate, seed))
 
-    def add(self, outcome: Outcome) -> None:
-        """Keep an outcome, and tell of it."""
+    def _way(self, trial: Trial) -> tuple[Any, tuple[float, ...], str]:
+        """Return what scores a model, its rates, and its settings."""
+        options = LOGS[trial.log].options
+        if trial.model in FITTED:
+            has_it = self.packages is not None or trial.model != "LightGBM"
+            return (self._fitted if has_it else None), FITTED[trial.model][1], options
+        if trial.model in FUXICTR:
+            return (self._fuxictr if self.fuxictr else None), FUXICTR_RATES, options
+        return self._train, RATES, f"{options} {MODELS[trial.model]} {COMMON}"
+
+    def _find(self, trial: Trial, rate: float, seed: int, settings: str) -> Outcome | None:
+        wanted = (*trial, rate, seed, settings)
+        return next((o for o in self.done if o[: len(wanted)] == wanted), None)
+
+    def _keep(self, trial: Trial, rate: float, seed: int, settings: str, found: Scored) -> None:
+        influence = np.round(1e6 * found.test.influence).astype(int).tolist()
+        today = datetime.date.today().isoformat()
+        scores = (found.validation_auc, found.test.auc)
+        outcome = Outcome(*trial, rate, seed, settings, *scores, influence, self.commit, today)
         self.done.append(outcome)
-        with self.results.open("a") as file:
+        with (self.records / f"{trial.log}-{trial.length}.jsonl").open("a") as file:
             file.write(json.dumps(outcome._asdict()) + "\n")
         print(
-            f"{outcome.log} {outcome.length} {outcome.model}, rate {outcome.rate}, seed "
-            f"{outcome.seed}: validation AUC {outcome.validation_auc:.4f}, test AUC "
-            f"{outcome.auc:.4f}, within users {outcome.gauc:.4f}, {outcome.seconds:.0f} s",
+            f"{trial.log} {trial.length} {trial.model}, rate {rate}, seed {seed}: validation AUC "
+            f"{outcome.validation_auc:.4f}, test AUC {outcome.auc:.4f}",
             flush=True,
         )
 
-    def baselines(self, log: str, length: int, dataset: Path) -> None:
-        """Fit popularity and trees, if that was not done."""
-        if self.find(log=log, length=length, model="popularity"):
-            return
-        for name, (validation, test) in popularity_and_trees(dataset, 1).items():
-            self.add(Outcome(log, length, name, 0.0, 1, validation.auc, test.auc, test.gauc, 0.0))
+    def _dataset(self, trial: Trial) -> Path:
+        lifetime = LIFETIME in trial.model or trial.model in (*FITTED, RULES)
+        return make_dataset(trial.log, trial.length, lifetime, command, self.work)
 
-    def model(self, log: str, length: int, model: str, dataset: Path, seeds: int) -> None:
-        """Choose the rate with the first seed, then train with the others."""
-        trial = {"log": log, "length": length, "model": model}
-        for rate in RATES:
-            self._train(trial, dataset, rate, 1)
-        best = max(self.find(**trial, seed=1), key=lambda outcome: outcome.validation_auc)
-        for seed in range(2, seeds + 1):
-            self._train(trial, dataset, best.rate, seed)
+    def _train(self, trial: Trial, rate: float, seed: int) -> Scored:
+        """Train by `merlin-sim train`, and score with what was best by validation."""
+        dataset = self._dataset(trial)
+        with tempfile.TemporaryDirectory() as folder:
+            data = ["--dataset_dir", dataset, "--results_dir", folder, *ONE_THREAD.split()]
+            words = [*data, *MODELS[trial.model].split(), *COMMON.split()]
+            words += ["--lr", rate, "--seed", seed, "--save_checkpoint_path", f"{folder}/saved"]
+            command("train", *words, "--keep_checkpoints", 1)
+            entries = map(json.loads, Path(folder, "log.json").read_text().splitlines())
+            end: dict[str, Any] = next(entry for entry in entries if entry["type"] == "result")
+            data[3] = f"{folder}/scores"
+            load = ["--load_checkpoint_path", f"{folder}/saved", "--global_batch_size", 2048]
+            command("inference", *data, *load, "--save_scores")
+            rows = pd.read_parquet(f"{folder}/scores/test_scores.parquet")
+        test = AUCOfUsers.of(rows.row.to_numpy(), rows.label.to_numpy(), rows.score.to_numpy())
+        return Scored(end["best_validation_auc"], test)
 
-    def _train(self, trial: dict[str, Any], dataset: Path, rate: float, seed: int) -> None:
-        if self.find(**trial, rate=rate, seed=seed):
+    def _tables(self, trial: Trial) -> Any:
+        dataset = self._dataset(trial)
+        path = self.work / f"{dataset.name}.pickle"
+        if not path.exists():
+            in_fork(write_tables, dataset, path)
+        return pd.read_pickle(path)
+
+    def _rules(self, trial: Trial) -> None:
+        settings = LOGS[trial.log].options
+        if self._find(trial._replace(model="rule: times ever"), 0.0, 1, settings):
             return
-        with tempfile.TemporaryDirectory() as results:
-            end = train(dataset, trial["model"], rate, seed, Path(results))
-        self.add(
-            Outcome(
-                **trial,
-                rate=rate,
-                seed=seed,
-                validation_auc=end["best_validation_auc"],
-                auc=end["best_test_auc"],
-                gauc=end["best_test_gauc"],
-                seconds=end["time_to_train"],
-                processor_seconds=end["processor_seconds"],
-            )
+        parts = self._tables(trial)
+        for rule in parts["test"].rules:
+            scores = [parts[name].rules[rule] for name in ("validation", "test")]
+            self._keep(trial._replace(model=rule), 0.0, 1, settings, judge(parts, scores))
+        if "oracle" in (log := pd.read_parquet(write_log(trial.log, command, self.work))):
+            found = self._oracle(trial, log)
+            self._keep(trial._replace(model=ORACLE), 0.0, 1, settings, found)
+
+    def _oracle(self, trial: Trial, log: pd.DataFrame) -> Scored:
+        """Score the rows that test by the probability that made their labels."""
+        of, options = LOGS[trial.log], LOGS[trial.log].options.split()
+        test, validation = (
+            int(options[options.index(name) + 1]) for name in ("--test_from", "--validation_from")
         )
+        dataset = self._dataset(trial)
+        known = pd.read_parquet(dataset / f"categories/{of.user}.parquet")
+        ids = log[of.user].map(dict(zip(known.key.astype(int), known.id, strict=True)))
+        rows = pd.read_parquet(dataset / "users")[of.user]
+        users = ids.map(dict(zip(rows, rows.index, strict=True)))
+        times, clicks = log[of.time], log[of.options.split()[1]]
+        held_out = (times.between(validation, test, "left"), times >= test)
+        aucs = [
+            AUCOfUsers.of(users[rows], clicks[rows].to_numpy(), log.oracle[rows])
+            for rows in held_out
+        ]
+        return Scored(aucs[0].auc, aucs[1])
+
+    def _fitted(self, trial: Trial, rate: float, seed: int) -> Scored:
+        sys.path += [str(self.packages)] if self.packages else []
+        parts = self._tables(trial)
+        return judge(parts, FITTED[trial.model][0](parts, rate, seed))
+
+    def _fuxictr(self, trial: Trial, rate: float, seed: int) -> Scored:
+        """Train one of FuxiCTR's models on the same samples as rows."""
+        dataset = self._dataset(trial)
+        rows = dataset.with_name(f"{dataset.name}-rows")
+        if not rows.exists():
+            command("transcode", "--input", dataset, "--output", rows)
+        models, python = self.fuxictr
+        with tempfile.NamedTemporaryFile(suffix=".npz") as scores:
+            words = [python, "-W", "ignore", BASELINES / "fuxictr_models.py", rows, models]
+            words += ["--models", trial.model.split()[1], "--rates", rate, "--first_seed", seed]
+            ended = subprocess.run(
+                [*map(str, words), "--scores", scores.name], capture_output=True, text=True
+            )
+            if ended.returncode:
+                raise SystemExit(ended.stderr)
+            found = np.load(scores.name)
+            test = AUCOfUsers.of(found["users"], found["labels"], found["scores"])
+        return Scored(json.loads(ended.stdout.splitlines()[-1])["validation_auc"], test)
+
+
+def judge(parts: Any, scores: list[np.ndarray]) -> Scored:
+    """Compute the AUC of validation and test data."""
+    names = ("validation", "test")
+    aucs = [
+        AUCOfUsers.of(parts[name].users, parts[name].labels, values)
+        for name, values in zip(names, scores, strict=True)
+    ]
+    return Scored(aucs[0].auc, aucs[1])
+
+
+def order(logs: list[str], models: list[str], seeds: int) -> Iterator[tuple[Trial, int]]:
+    """Give the runs, the most telling first."""
+    lengths = dict.fromkeys(length for log in logs for length in LOGS[log].lengths)
+    firsts = [model for model in FIRST if model in models]
+    others = [model for model in models if model not in (*FIRST, *FUXICTR)]
+    for some in (firsts, others, [model for model in FUXICTR if model in models]):
+        for length in lengths:
+            for seed in range(1, seeds + 1):
+                for model in some:
+                    for log in logs:
+                        if length in LOGS[log].lengths:
+                            yield Trial(log, length, model), seed
 
 
 def main() -> None:
     """Run what was asked for, then show all that is known."""
+    everything = [RULES, *FITTED, *MODELS, *FUXICTR]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--all", action="store_true", help="every log, model and length, 3 seeds")
-    parser.add_argument("--only", default="synthetic", help=f"of {', '.join(LOGS)}")
-    parser.add_argument("--models", default="sim,lifelong", help=f"of {'; '.join(TRAINED)}")
-    parser.add_argument("--lengths", default="", help="of the histories")
+    parser.add_argument("--all", action="store_true", help="every log and model, 3 seeds")
+    parser.add_argument("--only", default="readers", help=f"of {', '.join(LOGS)}")
+    parser.add_argument(
+        "--models", default="rules;preset lifelong", help=f"of {'; '.join(everything)}"
+    )
+    parser.add_argument("--lengths", default="", help="of histories, those that a log has")
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--results", type=Path, default=Path("quality.jsonl"))
-    parser.add_argument("--draw", type=Path, help="folder of the plots")
+    parser.add_argument("--packages", type=Path, help="folder that has LightGBM")
+    parser.add_argument("--fuxictr", nargs=2, help="LongCTR and its Python")
+    parser.add_argument("--records", type=Path, help="folder of the records")
+    parser.add_argument("--work", type=Path, help="folder of datasets that are kept")
     options = parser.parse_args()
     logs = list(LOGS) if options.all else options.only.split(",")
-    models = list(MODELS) if options.all else options.models.split(",")
-    seeds = 3 if options.all else options.seeds
-    trials = Trials(options.results)
+    models = everything if options.all else options.models.split(";")
+    lengths = [int(length) for length in options.lengths.split(",") if length]
+    FORK.set_forkserver_preload(["merlin_sim.scripts.main", "tensorflow", "nvtabular"])
+    with tempfile.TemporaryDirectory() as folder:
+        places = (options.records or Path(folder) / "records", options.work or Path(folder))
+        of = commit() if options.records else ""
+        trials = Trials(*places, options.packages, options.fuxictr, of)
+        for trial, seed in order(logs, models, 3 if options.all else options.seeds):
+            if not lengths or trial.length in lengths:
+                trials.run(trial, seed)
     for log in logs:
-        lengths = [int(n) for n in options.lengths.split(",") if n] or LOGS[log].lengths
-        for length in lengths:
-            with tempfile.TemporaryDirectory() as directory:
-                dataset = make_dataset(log, length, Path(directory))
-                trials.baselines(log, length, dataset)
-                for model in models:
-                    trials.model(log, length, model, dataset, seeds)
-    print_table(trials.done, {name: log.title for name, log in LOGS.items()})
-    if options.draw:
-        draw([o for o in trials.done if o.model not in WITHOUT], options.draw)
+        print(log_section(trials.done, log, LOGS[log].title, [m for m in models if m != RULES]))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""Boosted trees on what a history counts, and popularity alone: what models are put beside.
+"""What models are put beside: rules without training, boosted trees, logistic regression.
 
-Of each feature of the target the trees read what :class:`HistoryCounts` gives a model (how often
-it stands in the newest 10, 30, 100 positions and in all of them, at what share, how recently), and
-how often the item and its features train at all. They see no id.
+Of each feature of the target the trees and the regression read what :class:`HistoryCounts` gives a
+model (how often it stands in the newest 10, 30, 100 positions and in all of them, at what share,
+how recently), how often it stands in all that the user did, and what other users' training samples
+say of it: how often it was taken, its share of positives, and how often it followed what the
+history's newest positions hold. They see no id.
 """
 
 from __future__ import annotations
@@ -10,116 +12,187 @@ from __future__ import annotations
 import json
 import sys
 import time
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
-from sklearn.ensemble import HistGradientBoostingClassifier
-
-from merlin_sim.dataloader.open_loader import open_loader
-from merlin_sim.foundation.ranks import Ranks
-from merlin_sim.models.blocks.history_counts import HistoryCounts, Seen
-from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.training.evaluation.evaluate import Evaluation, HeldOutMetrics
 
 ROWS = 2048
-MOST_TREES = 400
-RATES = (0.05, 0.1)
+RECENT = 10
+"""Newest positions whose co-occurrence with the target is counted."""
+FOLDS = 5
+"""Parts of the users: what other users did is taken from the parts that a user is not of."""
+SMOOTHING = 20.0
+"""Samples at the mean share that are added to each id's."""
+MOST_TREES, PATIENCE = 1000, 50
+SETTINGS = {
+    "objective": "binary",
+    "metric": "auc",
+    "feature_fraction": 0.8,
+    "bagging_fraction": 0.8,
+    "bagging_freq": 1,
+    "num_threads": 1,
+    "verbosity": -1,
+}
 
 
 class Samples(NamedTuple):
-    """The samples of one mapping, as the trees see them."""
+    """The samples of one mapping, [samples, ...]."""
 
-    counts: np.ndarray
-    targets: np.ndarray
-    """The targets' ids, a column for each feature, the item first."""
     labels: np.ndarray
     users: np.ndarray
+    """Their rows among the users, as those who only test have no id. Of stored rows: their own."""
+    targets: np.ndarray
+    """The targets' ids, a column for each feature, the item first."""
+    newest: np.ndarray
+    """The same of the newest positions, [samples, RECENT, features]; 0 where there is none."""
+    counts: np.ndarray
+    lifetime: np.ndarray
+    """log(1 + how often the user had the target's features ever), where the dataset has it."""
 
-    def score(self, scores: np.ndarray) -> Evaluation:
-        """Compute the metrics of scores from 0 to 1, as a run does."""
-        order = np.argsort(self.users, kind="stable")  # those of a user one after another
-        metrics = HeldOutMetrics("user", True, ())
-        metrics.update(self.labels[order], scores[order], {"user": self.users[order]})
-        return metrics.result(0, Ranks(), None, False)[0]
+    def take(self, chosen: np.ndarray) -> Samples:
+        """Return some of the samples."""
+        return Samples(*(column[chosen] for column in self))
 
 
-def read_samples(dataset: DatasetDirectory, mapping: str) -> Samples:
+def read_samples(dataset: Any, mapping: str) -> Samples:
     """Count what each sample's history says of its target."""
+    import tensorflow as tf
+
+    from merlin_sim.dataloader.open_loader import open_loader
+    from merlin_sim.foundation.ranks import Ranks
+    from merlin_sim.models.blocks.history_counts import HistoryCounts, Seen
+
     channels = dataset.channels
-    target, history = channels["target_item_features"], channels["positive_history"]
-    columns = [*channels["label"], *channels["user_features"], *target, *history]
+    targets, histories = channels["target_item_features"], channels["positive_history"]
+    lifetime = channels.get("target_item_numerical", [])
+    columns = [*channels["label"], *targets, *lifetime, *histories]
     feed = open_loader(dataset, mapping, columns, ROWS, Ranks())
-    length = int(dataset.spec.feature_spec[history[0]].dimensions[0])
+    length = int(dataset.spec.feature_spec[histories[0]].dimensions[0])
     counts = HistoryCounts(length)
 
     @tf.function(reduce_retracing=True, autograph=False)
     def count(batch):
-        ids = {name: batch[name][:, tf.newaxis] for name in target}
-        seen = {name: batch[other] for name, other in zip(target, history, strict=True)}
-        return counts(ids, seen, Seen(seen[target[0]] > 0, None))[:, 0]
+        asked = {name: batch[name][:, tf.newaxis] for name in targets}
+        seen = {name: batch[other] for name, other in zip(targets, histories, strict=True)}
+        return counts(asked, seen, Seen(seen[targets[0]] > 0, None))[:, 0]
 
     parts = []
-    for batch, labels in feed:
-        ids = np.stack([batch[name].numpy() for name in target], axis=1)
-        users = batch[channels["user_features"][0]].numpy()
-        parts.append((count(batch).numpy(), ids, labels.numpy(), users))
+    for step, given in enumerate(feed.inputs()):
+        batch, labels = feed.whole(given)
+        columns = [np.zeros((len(labels), 0), np.float32), *(batch[name] for name in lifetime)]
+        ever = np.concatenate([np.reshape(c, (len(labels), -1)) for c in columns], axis=1)
+        newest = np.stack([batch[name].numpy()[:, -RECENT:] for name in histories], axis=2)
+        target = np.stack([batch[name].numpy() for name in targets], axis=1)
+        users = feed.places(step, given)[0]
+        parts.append((labels.numpy(), users, target, newest, count(batch).numpy(), ever))
     return Samples(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-@dataclass
-class Popularity:
-    """How often each id was a positive target in training."""
+def of_others(train: Samples, asked: Samples) -> np.ndarray:
+    """Say of each target's features what other users' training samples say: [samples, 4 each].
 
-    counts: list[np.ndarray]
-
-    @classmethod
-    def of(cls, samples: Samples) -> Popularity:
-        """Count the positives."""
-        positives = samples.targets[samples.labels > 0.5]
-        return cls([np.bincount(ids) for ids in positives.T])
-
-    def __call__(self, samples: Samples) -> np.ndarray:
-        """Return log(1 + count), a column for each feature; an unknown id has 0."""
-        found = [
-            np.where(ids < len(known), known[np.minimum(ids, len(known) - 1)], 0)
-            for ids, known in zip(samples.targets.T, self.counts, strict=True)
-        ]
-        return np.log1p(np.stack(found, axis=1)).astype(np.float32)
-
-
-def popularity_and_trees(path, seed: int) -> dict[str, tuple[Evaluation, Evaluation]]:
-    """Fit both on the training samples; return the evaluations of validation and test data.
-
-    Rate and number of trees are those with the best AUC of the validation data.
+    These are log(1 + positives), the share of positives, and the mean and the largest of its
+    co-occurrence with the newest positions, c / sqrt(a b) of a pair that positives have c times.
     """
+    features = asked.targets.shape[1]
+    found = np.zeros((len(asked.labels), features, 4), np.float32)
+    for fold in range(FOLDS):
+        known, rows = train.take(train.users % FOLDS != fold), asked.users % FOLDS == fold
+        for place in range(features):
+            found[rows, place] = np.stack(list(_of(known, asked.take(rows), place)), axis=1)
+    return found.reshape(len(found), -1)
+
+
+def _of(known: Samples, asked: Samples, place: int) -> Iterator[np.ndarray]:
+    target, newest = asked.targets[:, place], asked.newest[:, :, place]
+    clicks = known.labels > 0.5
+    size = 1 + max(int(part.max()) for part in (known.targets[:, place], target, newest))
+    shown = np.bincount(known.targets[:, place], minlength=size)
+    taken = np.bincount(known.targets[clicks, place], minlength=size)
+    yield np.log1p(taken[target])
+    share = (taken + SMOOTHING * clicks.mean()) / (shown + SMOOTHING)
+    yield share[target]
+    before = known.newest[clicks][:, :, place]
+    size = max(size, 1 + int(before.max()))
+    pairs = before.astype(np.int64) * size + known.targets[clicks, place, None]
+    pairs, count = np.unique(pairs[before > 0], return_counts=True)
+    if not len(pairs):
+        yield from np.zeros((2, len(target)))
+        return
+    wanted = newest.astype(np.int64) * size + target[:, None]
+    at = np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)
+    together = np.where((pairs[at] == wanted) & (newest > 0), count[at], 0)
+    often = np.bincount(before.ravel(), minlength=size)
+    near = together / np.sqrt(np.maximum(1, often[newest] * taken[target][:, None]))
+    yield near.mean(axis=1)
+    yield near.max(axis=1)
+
+
+class Table(NamedTuple):
+    """What baselines read of one mapping."""
+
+    labels: np.ndarray
+    users: np.ndarray
+    features: np.ndarray
+    rules: dict[str, np.ndarray]
+    """Scores that need no training, by what they say."""
+
+
+def tables(path: Path) -> dict[str, Table]:
+    """Read the mappings of a dataset of users, with counts of whole histories."""
+    from merlin_sim.schemas.dataset import DatasetDirectory
+    from merlin_sim.workflows.checks.feature_counts import key_ranks, step_scores
+
     dataset = DatasetDirectory.open(path)
-    parts = [read_samples(dataset, mapping) for mapping in ("train", "validation", "test")]
-    popularity = Popularity.of(parts[0])
-    seen = [np.concatenate([part.counts, popularity(part)], axis=1) for part in parts]
-    item = [popularity(part)[:, 0] for part in parts]
-    scores = {"popularity": [values / max(1.0, item[0].max()) for values in item[1:]]}
-    best = None
-    for rate in RATES:
-        trees = HistGradientBoostingClassifier(
-            learning_rate=rate, max_iter=MOST_TREES, early_stopping=False, random_state=seed
-        ).fit(seen[0], parts[0].labels)
-        every = range(24, MOST_TREES, 25)
-        stages = {n: s[:, 1] for n, s in enumerate(trees.staged_predict_proba(seen[1]))}
-        for stage in every:
-            auc = parts[1].score(stages[stage]).auc
-            if best is None or auc > best[0]:
-                test = next(
-                    s[:, 1] for n, s in enumerate(trees.staged_predict_proba(seen[2])) if n == stage
-                )
-                best = auc, [stages[stage], test]
-    assert best is not None
-    scores["trees on counts"] = best[1]
-    return {
-        name: tuple(part.score(s) for part, s in zip(parts[1:], both, strict=True))
-        for name, both in scores.items()
-    }
+    item = dataset.channels["target_item_features"][0]
+    domain = dataset.schema[item].int_domain
+    ranks = key_ranks(path / f"categories/{domain.name}.parquet", int(domain.max) + 1)
+    parts = {name: read_samples(dataset, name) for name in ("train", "validation", "test")}
+    found = {}
+    for name, part in parts.items():
+        others = of_others(parts["train"], part)
+        windows = ((part.counts.shape[1] - 1) // part.targets.shape[1] - 1) // 2
+        rules = {
+            "rule: key above the last": step_scores(
+                ranks, part.targets[:, 0], part.newest[:, -1, 0]
+            ),
+            "rule: times in the window": part.counts[:, windows - 1],
+            "rule: times ever": part.lifetime[:, 0],
+            "rule: the item's mean": others[:, 1],
+        }
+        features = np.concatenate([part.counts, part.lifetime, others], axis=1)
+        found[name] = Table(part.labels, part.users, features, rules)
+    return found
+
+
+def fit_trees(parts: dict[str, Table], rate: float, seed: int) -> list[np.ndarray]:
+    """Fit LightGBM, with as many trees as are best on validation data; score that and test."""
+    import lightgbm
+
+    train, held_out = parts["train"], parts["validation"]
+    data = lightgbm.Dataset(train.features, train.labels)
+    trees = lightgbm.train(
+        {**SETTINGS, "learning_rate": rate, "seed": seed},
+        data,
+        MOST_TREES,
+        valid_sets=[data.create_valid(held_out.features, held_out.labels)],
+        callbacks=[lightgbm.early_stopping(PATIENCE, verbose=False)],
+    )
+    return [trees.predict(parts[name].features) for name in ("validation", "test")]
+
+
+def fit_regression(parts: dict[str, Table], rate: float, seed: int) -> list[np.ndarray]:
+    """Fit a logistic regression on the same features, scaled; ``rate`` is the inverse penalty."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    model = make_pipeline(StandardScaler(), LogisticRegression(C=rate, max_iter=200))
+    model.fit(parts["train"].features, parts["train"].labels)
+    held_out = (parts[name].features for name in ("validation", "test"))
+    return [model.predict_proba(features)[:, 1] for features in held_out]
 
 
 def main() -> None:
@@ -129,15 +202,17 @@ def main() -> None:
     """
     sys.path += sys.argv[2:]
     import lightgbm
+    from sklearn.metrics import roc_auc_score
+
+    from merlin_sim.schemas.dataset import DatasetDirectory
 
     begin = time.perf_counter()
     dataset = DatasetDirectory.open(sys.argv[1])
     train, test = (read_samples(dataset, mapping) for mapping in ("train", "test"))
-    popularity = Popularity.of(train)
-    features = [np.concatenate([p.counts, popularity(p)], axis=1) for p in (train, test)]
-    settings = {"objective": "binary", "learning_rate": 0.05, "seed": 1, "verbosity": -1}
+    features = [np.concatenate([p.counts, of_others(train, p)], axis=1) for p in (train, test)]
+    settings = {**SETTINGS, "learning_rate": 0.05, "seed": 1}
     trees = lightgbm.train(settings, lightgbm.Dataset(features[0], train.labels), 200)
-    auc = test.score(trees.predict(features[1])).auc
+    auc = roc_auc_score(test.labels, trees.predict(features[1]))
     print(json.dumps({"auc": auc, "seconds": time.perf_counter() - begin}))
 
 

@@ -1,40 +1,53 @@
-"""What bench_quality.py found, as a table and as plots."""
+"""What bench_quality.py found, as tables in markdown."""
 
 from __future__ import annotations
 
+import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-BASELINES = ("popularity", "trees on counts")
+import numpy as np
+
+from .auc_of_users import Array, standard_error
+
+ORACLE = "oracle: the probability that made the label"
+TREES = "LightGBM"
+NOT_RUN = "not run"
 
 
 class Outcome(NamedTuple):
-    """One training, or one baseline."""
+    """One run: a line of a record."""
 
     log: str
     length: int
     model: str
     rate: float
     seed: int
+    settings: str
     validation_auc: float
     auc: float
-    gauc: float
-    seconds: float
-    processor_seconds: float | None = None
-    """Of the whole command: what else the machine does hardly changes it."""
+    influence: list[int]
+    """Of each test user on the AUC, in the order of ids, in millionths."""
+    commit: str
+    date: str
+
+
+def read_outcomes(records: Path) -> list[Outcome]:
+    """Read the records of a folder."""
+    files = sorted(records.glob("*.jsonl"))
+    return [Outcome(**json.loads(line)) for file in files for line in file.read_text().splitlines()]
 
 
 class Summary(NamedTuple):
     """A model on a log at a length: what its chosen rate gives over the seeds."""
 
     model: str
-    length: int
     rate: float
     aucs: list[float]
-    gaucs: list[float]
-    processor_seconds: float | None
+    influence: Array
+    """[users], the mean over seeds."""
 
     @property
     def auc(self) -> float:
@@ -42,91 +55,64 @@ class Summary(NamedTuple):
         return statistics.fmean(self.aucs)
 
     @property
-    def spread(self) -> float:
-        """The standard deviation over seeds; 0 of one."""
-        return statistics.stdev(self.aucs) if len(self.aucs) > 1 else 0.0
+    def of_seeds(self) -> float:
+        """The variance of that mean by seeds; 0 of one."""
+        return statistics.variance(self.aucs) / len(self.aucs) if len(self.aucs) > 1 else 0.0
+
+    @property
+    def error(self) -> float:
+        """The standard error by users and seeds."""
+        return float(np.hypot(standard_error(self.influence), np.sqrt(self.of_seeds)))
+
+    def above(self, other: Summary) -> tuple[float, float]:
+        """Return the difference to another model on the same users, and its standard error."""
+        by_users = standard_error(self.influence - other.influence)
+        error = np.sqrt(by_users**2 + self.of_seeds + other.of_seeds)
+        return self.auc - other.auc, float(error)
 
 
-def summarize(outcomes: Sequence[Outcome], log: str) -> list[Summary]:
-    """Sum up each model and length of a log, in the order in which they were run."""
-    trials = dict.fromkeys((o.model, o.length) for o in outcomes if o.log == log)
-    return [
-        _sum_up([o for o in outcomes if (o.log, o.model, o.length) == (log, *t)]) for t in trials
-    ]
+def summarize(outcomes: Sequence[Outcome], log: str, length: int) -> dict[str, Summary]:
+    """Sum up each model of a log at a length, by its name."""
+    of_log = [o for o in outcomes if (o.log, o.length) == (log, length)]
+    names = dict.fromkeys(outcome.model for outcome in of_log)
+    return {name: _sum_up([o for o in of_log if o.model == name]) for name in names}
 
 
-def _sum_up(trials: Sequence[Outcome]) -> Summary:
-    first = [o for o in trials if o.seed == 1]
-    rate = max(first, key=lambda outcome: outcome.validation_auc).rate
-    chosen = [o for o in trials if o.rate == rate]
-    costs = [o.processor_seconds for o in chosen if o.processor_seconds is not None]
-    return Summary(
-        chosen[0].model,
-        chosen[0].length,
-        rate,
-        [o.auc for o in chosen],
-        [o.gauc for o in chosen],
-        statistics.fmean(costs) if costs else None,
-    )
+def _sum_up(runs: Sequence[Outcome]) -> Summary:
+    first = [run for run in runs if run.seed == 1]
+    rate = max(first, key=lambda run: run.validation_auc).rate
+    chosen = [run for run in runs if run.rate == rate]
+    influence = np.mean([run.influence for run in chosen], axis=0) / 1e6
+    return Summary(chosen[0].model, rate, [run.auc for run in chosen], influence)
 
 
-def print_table(outcomes: Sequence[Outcome], titles: Mapping[str, str]) -> None:
-    """Print a table in markdown for each log."""
-    for log in dict.fromkeys(outcome.log for outcome in outcomes):
-        print(f"\n{titles[log]}\n")
-        print("| | length | test AUC | within users | rate | seeds | processor seconds |")
-        print("|---|---|---|---|---|---|---|")
-        for row in sorted(summarize(outcomes, log), key=lambda row: (row.length, row.auc)):
-            spread = f" (sd {row.spread:.4f})" if len(row.aucs) > 1 else ""
-            cost = "" if row.processor_seconds is None else f"{row.processor_seconds:.0f}"
-            trained = f"{row.rate:g} | {len(row.aucs)} | {cost}" if row.rate else " | | "
-            gauc = statistics.fmean(row.gaucs)
-            print(
-                f"| {row.model} | {row.length} | {row.auc:.4f}{spread} | {gauc:.4f} | {trained} |"
-            )
+def log_section(outcomes: Sequence[Outcome], log: str, title: str, models: Sequence[str]) -> str:
+    """Write the tables of a log, one for each length that was run."""
+    lengths = sorted({outcome.length for outcome in outcomes if outcome.log == log})
+    tables = [_table(outcomes, log, length, lengths[0], models) for length in lengths]
+    return f"### {title}\n\n" + "\n".join(tables or [f"{NOT_RUN.capitalize()}.\n"])
 
 
-def draw(outcomes: Sequence[Outcome], folder: Path) -> None:
-    """Draw of each log the AUC over the length of the history, and over the cost of training.
+def _table(
+    outcomes: Sequence[Outcome], log: str, length: int, shortest: int, models: Sequence[str]
+) -> str:
+    found = summarize(outcomes, log, length)
+    shorter = summarize(outcomes, log, shortest) if length > shortest else {}
+    heads = ["test AUC", "standard error", f"above {TREES}", "rate", "seeds"]
+    heads += [f"above length {shortest}"] if shorter else []
+    lines = [f"| length {length} | {' | '.join(heads)} |", f"|---|{'---:|' * len(heads)}"]
+    for row in sorted(found.values(), key=lambda row: -row.auc):
+        cells = [f"{row.auc:.4f}", f"{row.error:.4f}", _above(row, found.get(TREES))]
+        cells += [f"{row.rate:g}" if row.rate else "", f"{len(row.aucs)}"]
+        cells += [_above(row, shorter.get(row.model))] if shorter else []
+        lines.append(f"| {row.model} | {' | '.join(cells)} |")
+    missing = [model for model in models if model not in found]
+    left = f"\n{NOT_RUN.capitalize()}: {', '.join(missing)}.\n" if missing else ""
+    return "\n".join(lines) + f"\n{left}"
 
-    A model has one colour in all pictures. Popularity, which knows nothing of a user, is left to
-    the table.
-    """
-    import matplotlib
 
-    matplotlib.use("Agg")
-    matplotlib.rcParams["svg.fonttype"] = "none"  # texts, not curves
-    matplotlib.rcParams["svg.hashsalt"] = "quality"  # the same picture of the same numbers
-    from matplotlib import pyplot as plt
-
-    folder.mkdir(parents=True, exist_ok=True)
-    models = sorted({outcome.model for outcome in outcomes} - set(BASELINES))
-    for log in dict.fromkeys(outcome.log for outcome in outcomes):
-        rows = [row for row in summarize(outcomes, log) if row.model != BASELINES[0]]
-        figure, (by_length, by_cost) = plt.subplots(
-            1, 2, figsize=(12, 4.2), sharey=True, layout="constrained"
-        )
-        for model in sorted({row.model for row in rows}):
-            of_model = sorted((row for row in rows if row.model == model), key=lambda r: r.length)
-            style = {"marker": "o", "capsize": 3, "label": model}
-            if model in BASELINES:
-                style |= {"linestyle": "--", "color": "0.2"}
-            else:
-                style["color"] = f"C{models.index(model)}"
-            aucs, spreads = [r.auc for r in of_model], [r.spread for r in of_model]
-            by_length.errorbar([r.length for r in of_model], aucs, spreads, **style)
-            measured = [r for r in of_model if r.processor_seconds is not None]
-            by_cost.errorbar(
-                [r.processor_seconds for r in measured],
-                [r.auc for r in measured],
-                [r.spread for r in measured],
-                **style,
-            )
-        by_length.set(xscale="log", xlabel="length of the history", ylabel="test AUC", title=log)
-        by_length.set_xticks(lengths := sorted({row.length for row in rows}), map(str, lengths))
-        by_length.minorticks_off()
-        by_cost.set(xlabel="processor seconds of training", title="what it costs")
-        by_cost.set_xlim(left=0)
-        figure.legend(*by_length.get_legend_handles_labels(), loc="outside right upper")
-        figure.savefig(folder / f"quality-{log}.svg", metadata={"Date": None})
-        plt.close(figure)
+def _above(row: Summary, other: Summary | None) -> str:
+    if other is None or other.model == row.model and other.aucs == row.aucs:
+        return ""
+    difference, error = row.above(other)
+    return f"{difference:+.4f} ± {error:.4f}"
