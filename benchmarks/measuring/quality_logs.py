@@ -57,8 +57,8 @@ def _purchases(first: int, last: int) -> Callable[[Command, Path], pd.DataFrame]
 
 def _liked(command: Command, folder: Path) -> pd.DataFrame:
     log = _cached("movielens")
-    log = log[log.rating != 3]
-    return log.assign(liked=(log.rating > 3).astype(np.int64))
+    rating = log.rating.astype(float)
+    return log.assign(liked=(rating > 3).astype(np.int64))[rating != 3]
 
 
 def _readers(command: Command, folder: Path) -> pd.DataFrame:
