@@ -36,10 +36,10 @@ SIZES = {"user_id": 192_403, "item_id": 367_982, "cat_id": 1_600}
 HISTORY = 100
 
 
-def published_spec() -> FeatureSpec:
-    """A dataset of the published form and size."""
+def published_spec(history: int = HISTORY) -> FeatureSpec:
+    """A dataset of the published form and size, but for the length of histories."""
     features = {"label": Feature("int8"), "user_id": Feature("int64", SIZES["user_id"])}
-    for suffix, dimensions in (("trgt", None), ("pos", (HISTORY,)), ("neg", (HISTORY,))):
+    for suffix, dimensions in (("trgt", None), ("pos", (history,)), ("neg", (history,))):
         for name in ("item_id", "cat_id"):
             column = f"{name}_{suffix}"
             features[column] = Feature("int64", SIZES[name], dimensions)
@@ -57,12 +57,14 @@ def published_spec() -> FeatureSpec:
     return FeatureSpec(features, sources, channels, {})
 
 
-def make_servable(directory: Path, model_type: str) -> Servable:
+def make_servable(
+    directory: Path, model_type: str, history: int = HISTORY, **options: object
+) -> Servable:
     """Export a model of random weights."""
-    spec = published_spec()
+    spec = published_spec(history)
     dataset = DatasetDirectory(directory, spec, to_merlin_schema(spec))
     tf.keras.utils.set_random_seed(1)
-    model = build_model(model_type, dataset.schema)
+    model = build_model(model_type, dataset.schema, **options)
     for variable in model.trainable_variables:  # as if trained: scores that differ
         variable.assign_add(tf.random.normal(variable.shape, stddev=0.1))
     return Servable.open(export_model(model, dataset, directory / "servable"))

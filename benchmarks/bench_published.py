@@ -183,9 +183,9 @@ class Bench:
         if self.fuxictr is not None:
             models, python = self.fuxictr
             words = [python, "-W", "ignore", HERE / "baselines/fuxictr_models.py"]
-            words += [self.work / "rows", models, "--models", "SIM", "--rates", 0.01]
+            words += [self.work / "rows", models, "--model", "SIM", "--rate", 0.01]
             for _ in range(rounds):
-                end = run([*words, "--batch", self.size.batch, "--one_epoch"])
+                end = run([*words, "--batch", self.size.batch])
                 printed = json.loads(end.printed.splitlines()[-1])
                 for name in found:
                     found[name].append({**printed, "seconds": end.seconds}[name])

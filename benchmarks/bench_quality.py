@@ -36,36 +36,25 @@ import pandas as pd
 from baselines.count_trees import fit_regression, fit_trees, tables
 from measuring.auc_of_users import AUCOfUsers
 from measuring.quality_logs import LOGS, make_dataset, write_log
-from measuring.quality_table import ORACLE, Outcome, log_section, read_outcomes
+from measuring.quality_models import (
+    FIRST,
+    FUXICTR,
+    LIFETIME,
+    MODELS,
+    ORACLE,
+    REGRESSION,
+    RULES,
+    TRAINED,
+    TREES,
+)
+from measuring.quality_table import Outcome, log_section, read_outcomes
 from measuring.records import commit
 
 RATES = (0.004, 0.008)
 COMMON = "--epochs 3 --early_stopping 1 --global_batch_size 2048"
 ONE_THREAD = "--intra_op_parallelism 1 --inter_op_parallelism 1"
-MODELS = {
-    "SIM": "--model_type sim",
-    "DIN": "--model_type din",
-    "preset lifelong": "--preset lifelong",
-    "preset lifelong, lifetime counts": "--preset lifelong",
-    "STCA": "--model_type stca",
-    "DIEN": "--model_type dien",
-    "ETA": "--model_type eta",
-    "SDIM": "--model_type sdim",
-    "TWIN": "--model_type twin",
-    "SIM, separate attention": "--model_type sim --separate_attention true",
-    "SIM, history similarity": "--model_type sim --history_similarity true",
-}
-LIFETIME = "lifetime"
-"""In a model's name: it reads the dataset with counts of whole histories."""
-RULES = "rules"
-FITTED = {
-    "LightGBM": (fit_trees, (0.03, 0.1)),
-    "logistic regression": (fit_regression, (0.01, 1.0)),
-}
-FUXICTR = tuple(f"FuxiCTR {name}" for name in ("SIM", "DIN", "TWIN", "ETA", "SDIM", "DIEN"))
+FITTED = {TREES: (fit_trees, (0.03, 0.1)), REGRESSION: (fit_regression, (0.01, 1.0))}
 FUXICTR_RATES = (0.001, 0.004)
-FIRST = (RULES, *FITTED, *list(MODELS)[:5])
-"""What tells most, which is run first, at the shorter length."""
 BASELINES = Path(__file__).parent / "baselines"
 FORK = multiprocessing.get_context("forkserver")
 
@@ -153,11 +142,11 @@ class Trials:
         """Return what scores a model, its rates, and its settings."""
         options = LOGS[trial.log].options
         if trial.model in FITTED:
-            has_it = self.packages is not None or trial.model != "LightGBM"
+            has_it = self.packages is not None or trial.model != TREES
             return (self._fitted if has_it else None), FITTED[trial.model][1], options
         if trial.model in FUXICTR:
             return (self._fuxictr if self.fuxictr else None), FUXICTR_RATES, options
-        return self._train, RATES, f"{options} {MODELS[trial.model]} {COMMON}"
+        return self._train, RATES, f"{options} {MODELS[trial.model].words} {COMMON}"
 
     def _find(self, trial: Trial, rate: float, seed: int, settings: str) -> Outcome | None:
         wanted = (*trial, rate, seed, settings)
@@ -177,16 +166,15 @@ class Trials:
             flush=True,
         )
 
-    def _dataset(self, trial: Trial) -> Path:
-        lifetime = LIFETIME in trial.model or trial.model in (*FITTED, RULES)
+    def _dataset(self, trial: Trial, lifetime: bool = False) -> Path:
         return make_dataset(trial.log, trial.length, lifetime, command, self.work)
 
     def _train(self, trial: Trial, rate: float, seed: int) -> Scored:
         """Train by `merlin-sim train`, and score with what was best by validation."""
-        dataset = self._dataset(trial)
+        dataset = self._dataset(trial, lifetime=LIFETIME in trial.model)
         with tempfile.TemporaryDirectory() as folder:
             data = ["--dataset_dir", dataset, "--results_dir", folder, *ONE_THREAD.split()]
-            words = [*data, *MODELS[trial.model].split(), *COMMON.split()]
+            words = [*data, *MODELS[trial.model].words.split(), *COMMON.split()]
             words += ["--lr", rate, "--seed", seed, "--save_checkpoint_path", f"{folder}/saved"]
             command("train", *words, "--keep_checkpoints", 1)
             entries = map(json.loads, Path(folder, "log.json").read_text().splitlines())
@@ -199,7 +187,7 @@ class Trials:
         return Scored(end["best_validation_auc"], test)
 
     def _tables(self, trial: Trial) -> Any:
-        dataset = self._dataset(trial)
+        dataset = self._dataset(trial, lifetime=True)
         path = self.work / f"{dataset.name}.pickle"
         if not path.exists():
             in_fork(write_tables, dataset, path)
@@ -250,14 +238,16 @@ class Trials:
         models, python = self.fuxictr
         with tempfile.NamedTemporaryFile(suffix=".npz") as scores:
             words = [python, "-W", "ignore", BASELINES / "fuxictr_models.py", rows, models]
-            words += ["--models", trial.model.split()[1], "--rates", rate, "--first_seed", seed]
+            words += ["--model", trial.model.split()[1], "--rate", rate, "--seed", seed]
             ended = subprocess.run(
                 [*map(str, words), "--scores", scores.name], capture_output=True, text=True
             )
             if ended.returncode:
                 raise SystemExit(ended.stderr)
-            found = np.load(scores.name)
-            test = AUCOfUsers.of(found["users"], found["labels"], found["scores"])
+            found, expected = np.load(scores.name), self._tables(trial)["test"]
+            if not np.array_equal(found["labels"], expected.labels):
+                raise SystemExit(f"{rows}: the test rows are not those of {dataset}.")
+            test = AUCOfUsers.of(expected.users, expected.labels, found["scores"])
         return Scored(json.loads(ended.stdout.splitlines()[-1])["validation_auc"], test)
 
 
@@ -287,12 +277,11 @@ def order(logs: list[str], models: list[str], seeds: int) -> Iterator[tuple[Tria
 
 def main() -> None:
     """Run what was asked for, then show all that is known."""
-    everything = [RULES, *FITTED, *MODELS, *FUXICTR]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--all", action="store_true", help="every log and model, 3 seeds")
     parser.add_argument("--only", default="readers", help=f"of {', '.join(LOGS)}")
     parser.add_argument(
-        "--models", default="rules;preset lifelong", help=f"of {'; '.join(everything)}"
+        "--models", default="rules;preset lifelong", help=f"of {'; '.join([RULES, *TRAINED])}"
     )
     parser.add_argument("--lengths", default="", help="of histories, those that a log has")
     parser.add_argument("--seeds", type=int, default=1)
@@ -302,7 +291,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, help="folder of datasets that are kept")
     options = parser.parse_args()
     logs = list(LOGS) if options.all else options.only.split(",")
-    models = everything if options.all else options.models.split(";")
+    models = [RULES, *TRAINED] if options.all else options.models.split(";")
     lengths = [int(length) for length in options.lengths.split(",") if length]
     FORK.set_forkserver_preload(["merlin_sim.scripts.main", "tensorflow", "nvtabular"])
     with tempfile.TemporaryDirectory() as folder:
@@ -313,7 +302,7 @@ def main() -> None:
             if not lengths or trial.length in lengths:
                 trials.run(trial, seed)
     for log in logs:
-        print(log_section(trials.done, log, LOGS[log].title, [m for m in models if m != RULES]))
+        print(log_section(trials.done, log, LOGS[log].title, TRAINED))
 
 
 if __name__ == "__main__":

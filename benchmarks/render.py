@@ -1,4 +1,4 @@
-"""Render docs/benchmarks.md and README.md from the records in benchmarks/records.
+"""Render docs/benchmarks.md, docs/quality.md and README.md from the records in benchmarks/records.
 
     .venv/bin/python benchmarks/render.py [--check]
 
@@ -16,6 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from measuring.quality_logs import LOGS
+from measuring.quality_models import PRICED, TRAINED
+from measuring.quality_table import choosing_table, log_section, read_outcomes
 from measuring.records import MOST_LOAD, Table
 
 REPOSITORY = Path(__file__).parents[1]
@@ -76,18 +79,22 @@ def table_text(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
-def section(record: Record) -> str:
-    """Write the section of one record."""
+def section_head(record: Record) -> str:
+    """Say how a record was measured."""
     machine = record["machine"]
     settings = ", ".join(f"{name} {value}" for name, value in record["settings"].items())
-    told = (
+    return (
         f"`{record['command']}`, commit {record['commit'][:7]}, {record['date']}; "
         f"{machine['cores']} cores of {machine['processor']}, {machine['memory_gib']} GiB; "
         f"load {record['load_before']} before, {record['load_after']} after with its own work; "
         f"others had {record['cores_of_others']} cores. {settings}.\n"
     )
+
+
+def section(record: Record) -> str:
+    """Write the section of one record."""
     tables = "\n".join(map(table_text, tables_of(record)))
-    return f"### {record['title']}\n\n{told}\n{tables}"
+    return f"### {record['title']}\n\n{section_head(record)}\n{tables}"
 
 
 def headline(records: Sequence[Record]) -> str:
@@ -127,10 +134,21 @@ def without_records(page: str) -> str:
     return re.sub(f"{BEGIN}.*?{END}", "", page, flags=re.DOTALL)
 
 
+def quality(folder: Path = RECORDS / "quality") -> str:
+    """Write the tables of docs/quality.md: what to choose by, then each log."""
+    outcomes = read_outcomes(folder)
+    (costs,) = read_records(folder) or [None]
+    choosing = choosing_table(outcomes, "purchases", costs, PRICED)
+    told = "" if costs is None else section_head(costs)
+    logs = [log_section(outcomes, name, log.title, TRAINED) for name, log in LOGS.items()]
+    return "\n".join([f"### Choosing a model\n\n{told}{choosing}", *logs])
+
+
 def pages(records: Sequence[Record]) -> dict[Path, str]:
     """Return the pages as the records give them."""
     texts = {
         "docs/benchmarks.md": "\n".join(map(section, records)) or NOTHING,
+        "docs/quality.md": quality(),
         "README.md": headline(records),
     }
     return {

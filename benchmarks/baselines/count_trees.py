@@ -98,24 +98,27 @@ def of_others(train: Samples, asked: Samples) -> np.ndarray:
     """
     features = asked.targets.shape[1]
     found = np.zeros((len(asked.labels), features, 4), np.float32)
+    every = [
+        ids.reshape(-1, features) for part in (train, asked) for ids in (part.targets, part.newest)
+    ]
+    sizes = 1 + np.max([ids.max(axis=0) for ids in every], axis=0)
     for fold in range(FOLDS):
         known, rows = train.take(train.users % FOLDS != fold), asked.users % FOLDS == fold
-        for place in range(features):
-            found[rows, place] = np.stack(list(_of(known, asked.take(rows), place)), axis=1)
+        for place, size in enumerate(sizes):
+            columns = _of(known, asked.take(rows), place, int(size))
+            found[rows, place] = np.stack(list(columns), axis=1)
     return found.reshape(len(found), -1)
 
 
-def _of(known: Samples, asked: Samples, place: int) -> Iterator[np.ndarray]:
+def _of(known: Samples, asked: Samples, place: int, size: int) -> Iterator[np.ndarray]:
     target, newest = asked.targets[:, place], asked.newest[:, :, place]
     clicks = known.labels > 0.5
-    size = 1 + max(int(part.max()) for part in (known.targets[:, place], target, newest))
     shown = np.bincount(known.targets[:, place], minlength=size)
     taken = np.bincount(known.targets[clicks, place], minlength=size)
     yield np.log1p(taken[target])
     share = (taken + SMOOTHING * clicks.mean()) / (shown + SMOOTHING)
     yield share[target]
     before = known.newest[clicks][:, :, place]
-    size = max(size, 1 + int(before.max()))
     pairs = before.astype(np.int64) * size + known.targets[clicks, place, None]
     pairs, count = np.unique(pairs[before > 0], return_counts=True)
     if not len(pairs):

@@ -1,16 +1,15 @@
 """FuxiCTR's models of long histories on the rows of a dataset directory, for comparison.
 
-    python fuxictr_models.py DATASET LONGCTR [--models SIM,TWIN] [--rates 0.001,0.004] [--seeds 1]
+    python fuxictr_models.py DATASET LONGCTR [--model SIM] [--rate 0.004] [--seed 1] [--scores FILE]
 
 It needs an environment of its own (docs/benchmarks.md), and LONGCTR, the folder model_zoo/LongCTR
 of FuxiCTR's repository: its package has no models. DATASET has the samples
 layout (`merlin-sim transcode` makes it of users). Each model has the values of its class, but for
-vectors of 16 numbers a feature, as here. FuxiCTR trains, evaluates and stops by validation data;
-the rate is that with the best AUC there, with the first seed. Users have no vector of their own:
-those who test were never trained.
+vectors of 16 numbers a feature, as here. Users have no vector of their own.
 
-With `--one_epoch` each model is trained for an epoch at the first rate and then evaluated on test
-data, as `bench_published.py` does beside other code: samples/s of the step in the middle, and AUC.
+With `--scores` FuxiCTR trains, evaluates and stops by validation data, and the file has the scores
+of the test rows. Without, it trains for an epoch and is then evaluated on test data, as
+`bench_published.py` does beside other code: samples/s of the step in the middle, and AUC.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ import torch
 import yaml
 from fuxictr.features import FeatureMap
 
-EPOCHS = 8
+EPOCHS = 4
 DIM = 16
 
 
@@ -138,44 +137,38 @@ def one_epoch(model: Any, train: Rows, test: Rows) -> dict[str, float]:
     return {"samples/s": train.batch / statistics.median(steps), "auc": found[0]["AUC"]}
 
 
+def whole_run(model: Any, rows: dict[str, Rows], scores: Path) -> dict[str, float]:
+    """Train until validation data say to stop; keep scores and labels of the test rows."""
+    begin = time.perf_counter()
+    model.fit(rows["train"], epochs=EPOCHS, validation_data=rows["validation"])
+    validation_auc = float(model.evaluate(rows["validation"])["AUC"])
+    test = rows["test"]
+    np.savez(scores, scores=model.predict(test), labels=test.labels)
+    return {"validation_auc": validation_auc, "seconds": time.perf_counter() - begin}
+
+
 def main() -> None:
-    """Train each model at each rate, then with the other seeds at the best one."""
+    """Train a model at a rate with a seed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("dataset", type=Path)
     parser.add_argument("longctr", type=Path)
-    parser.add_argument("--models", default="DIN,DIEN,SIM,ETA,SDIM,TWIN")
-    parser.add_argument("--rates", default="0.001,0.004,0.008")
-    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--model", default="SIM", help="DIN, DIEN, SIM, ETA, SDIM or TWIN")
+    parser.add_argument("--rate", type=float, default=0.004)
+    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--batch", type=int, default=2048)
-    parser.add_argument("--one_epoch", action="store_true")
+    parser.add_argument("--scores", type=Path, help="file of the test scores")
     options = parser.parse_args()
     spec = yaml.safe_load((options.dataset / "feature_spec.yaml").read_text())
-    rates = [float(rate) for rate in options.rates.split(",")]
-    mappings = ("train", "test") if options.one_epoch else ("train", "validation", "test")
+    mappings = ("train", "validation", "test") if options.scores else ("train", "test")
     rows = {name: Rows(options.dataset, spec, name, options.batch) for name in mappings}
-    for name in options.models.split(","):
-        model_class = load_class(options.longctr, name)
-        if options.one_epoch:
-            with tempfile.TemporaryDirectory() as root:
-                model = make_model(model_class, spec, rates[0], 1, root)
-                print(json.dumps({"model": name, **one_epoch(model, rows["train"], rows["test"])}))
-            continue
-
-        def run(rate: float, seed: int, name: str = name, model_class: Any = model_class) -> float:
-            begin = time.perf_counter()
-            with tempfile.TemporaryDirectory() as root:
-                model = make_model(model_class, spec, rate, seed, root)
-                model.fit(rows["train"], epochs=EPOCHS, validation_data=rows["validation"])
-                aucs = [float(model.evaluate(rows[m])["AUC"]) for m in ("validation", "test")]
-            found = {"model": name, "rate": rate, "seed": seed, "validation_auc": aucs[0]}
-            found |= {"auc": aucs[1], "seconds": time.perf_counter() - begin}
-            print(json.dumps(found), flush=True)
-            return aucs[0]
-
-        by_rate = {rate: run(rate, 1) for rate in rates}
-        best = max(by_rate, key=lambda rate: by_rate[rate])
-        for seed in range(2, options.seeds + 1):
-            run(best, seed)
+    model_class = load_class(options.longctr, options.model)
+    with tempfile.TemporaryDirectory() as root:
+        model = make_model(model_class, spec, options.rate, options.seed, root)
+        if options.scores:
+            found = whole_run(model, rows, options.scores)
+        else:
+            found = one_epoch(model, rows["train"], rows["test"])
+    print(json.dumps({"model": options.model, **found}))
 
 
 if __name__ == "__main__":

@@ -6,15 +6,15 @@ import json
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .auc_of_users import Array, standard_error
+from .quality_models import FUXICTR, TREES
 
-ORACLE = "oracle: the probability that made the label"
-TREES = "LightGBM"
 NOT_RUN = "not run"
+Record = dict[str, Any]
 
 
 class Outcome(NamedTuple):
@@ -87,32 +87,73 @@ def _sum_up(runs: Sequence[Outcome]) -> Summary:
 
 
 def log_section(outcomes: Sequence[Outcome], log: str, title: str, models: Sequence[str]) -> str:
-    """Write the tables of a log, one for each length that was run."""
-    lengths = sorted({outcome.length for outcome in outcomes if outcome.log == log})
-    tables = [_table(outcomes, log, length, lengths[0], models) for length in lengths]
-    return f"### {title}\n\n" + "\n".join(tables or [f"{NOT_RUN.capitalize()}.\n"])
+    """Write the tables of a log, one for each length that was run; ``models`` are all there are."""
+    of_log = [outcome for outcome in outcomes if outcome.log == log]
+    if not of_log:
+        return f"### {title}\n\nNot run.\n"
+    lengths = sorted({outcome.length for outcome in of_log})
+    commits = sorted({outcome.commit[:7] for outcome in of_log})
+    dates = sorted({outcome.date for outcome in of_log})
+    told = f"{len(of_log[0].influence)} users test; commit {', '.join(commits)}; "
+    told += f"{' to '.join(dict.fromkeys((dates[0], dates[-1])))}.\n"
+    tables = [_table(of_log, log, length, lengths[0], models) for length in lengths]
+    return "\n".join([f"### {title}\n", told, *tables])
 
 
 def _table(
     outcomes: Sequence[Outcome], log: str, length: int, shortest: int, models: Sequence[str]
 ) -> str:
     found = summarize(outcomes, log, length)
-    shorter = summarize(outcomes, log, shortest) if length > shortest else {}
-    heads = ["test AUC", "standard error", f"above {TREES}", "rate", "seeds"]
-    heads += [f"above length {shortest}"] if shorter else []
+    others = [row for row in found.values() if row.model in FUXICTR]
+    references = {TREES: found.get(TREES), "FuxiCTR's best": max(others, key=_auc, default=None)}
+    if length > shortest:
+        references |= {f"length {shortest}": None}
+    shorter = summarize(outcomes, log, shortest)
+    heads = ["test AUC", "standard error", "rate", "seeds", *(f"above {r}" for r in references)]
     lines = [f"| length {length} | {' | '.join(heads)} |", f"|---|{'---:|' * len(heads)}"]
-    for row in sorted(found.values(), key=lambda row: -row.auc):
-        cells = [f"{row.auc:.4f}", f"{row.error:.4f}", _above(row, found.get(TREES))]
-        cells += [f"{row.rate:g}" if row.rate else "", f"{len(row.aucs)}"]
-        cells += [_above(row, shorter.get(row.model))] if shorter else []
+    for row in sorted(found.values(), key=_auc, reverse=True):
+        if length > shortest:
+            references[f"length {shortest}"] = shorter.get(row.model)
+        cells = [f"{row.auc:.4f}", f"{row.error:.4f}", f"{row.rate:g}" if row.rate else ""]
+        cells += [f"{len(row.aucs)}", *(_above(row, other) for other in references.values())]
         lines.append(f"| {row.model} | {' | '.join(cells)} |")
-    missing = [model for model in models if model not in found]
-    left = f"\n{NOT_RUN.capitalize()}: {', '.join(missing)}.\n" if missing else ""
+    missing = [name for name in models if name not in found]
+    left = f"\nNot run: {', '.join(missing)}.\n" if missing else ""
     return "\n".join(lines) + f"\n{left}"
 
 
+def _auc(row: Summary) -> float:
+    return row.auc
+
+
 def _above(row: Summary, other: Summary | None) -> str:
-    if other is None or other.model == row.model and other.aucs == row.aucs:
+    if other is None or other is row:
         return ""
     difference, error = row.above(other)
     return f"{difference:+.4f} ± {error:.4f}"
+
+
+def choosing_table(
+    outcomes: Sequence[Outcome], log: str, costs: Record | None, models: Sequence[str]
+) -> str:
+    """Write of each model the AUC on a log, and what a thousand scores cost, by length.
+
+    Args:
+        outcomes: Of all runs.
+        log: Whose AUC is shown.
+        costs: The record of bench_costs.py, None where there is none.
+        models: Those to choose from.
+    """
+    lengths = sorted({outcome.length for outcome in outcomes if outcome.log == log})
+    found = [summarize(outcomes, log, length) for length in lengths]
+    tables = [] if costs is None else costs["tables"]
+    heads = [f"test AUC at {length}" for length in lengths]
+    heads += [f"{table['title']}, {table['unit']}" for table in tables]
+    lines = [f"| | {' | '.join(heads)} |", f"|---|{'---:|' * len(heads)}"]
+    for model in models:
+        cells = [f"{rows[model].auc:.4f}" if model in rows else NOT_RUN for rows in found]
+        for values in (table["values"].get(model) for table in tables):
+            cells.append(f"{statistics.median(values):.2f}" if values else NOT_RUN)
+        lines.append(f"| {model} | {' | '.join(cells)} |")
+    left = "" if tables else "\nCost and memory: not run.\n"
+    return "\n".join(lines) + f"\n{left}"

@@ -27,7 +27,7 @@ MOST_LOAD = 1.0
 WAIT_SECONDS = 240
 FOLDER, TRY = "MERLIN_SIM_RECORDS", "MERLIN_SIM_RECORDS_TRY"
 REPOSITORY = Path(__file__).parents[2]
-RENDERED = ("benchmarks/records/", "docs/benchmarks.md", "README.md")
+RENDERED = ("benchmarks/records/", "docs/benchmarks.md", "docs/quality.md", "README.md")
 """What recording and rendering change: it may differ from the commit."""
 
 

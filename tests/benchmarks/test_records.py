@@ -16,6 +16,7 @@ from measuring.records import NotQuietError, Recording, Table, own_seconds
 
 FIGURES = {
     "docs/benchmarks.md": r"\d[\d.,]* ?(?:x|s|ms|GB|GiB|%|times|seconds|minutes|\w+/s)\b",
+    "docs/quality.md": r"\d*\.\d+|\d[\d,]* ?(?:x|s|ms|GB|%|times|seconds)\b",
     "README.md": r"\d[\d.,]* ?(?:x|times|\w+/s)\b",
 }
 

@@ -1,0 +1,47 @@
+"""The models that bench_quality.py compares, by name, and what they stand beside."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+LIFETIME = "lifetime"
+"""In a model's name: it reads the dataset with counts of whole histories."""
+
+
+class Model(NamedTuple):
+    """A model of this package."""
+
+    words: str
+    """What `merlin-sim train` is given."""
+    family: str
+    options: dict[str, Any]
+    """The same for a model of random weights, as far as it changes what a score costs."""
+
+
+MODELS = {
+    "SIM": Model("--model_type sim", "sim", {}),
+    "DIN": Model("--model_type din", "din", {}),
+    "preset lifelong": Model("--preset lifelong", "sim", {"history_counts": True}),
+    "preset lifelong, lifetime counts": Model("--preset lifelong", "sim", {"history_counts": True}),
+    "STCA": Model("--model_type stca", "stca", {}),
+    "DIEN": Model("--model_type dien", "dien", {}),
+    "ETA": Model("--model_type eta", "eta", {}),
+    "SDIM": Model("--model_type sdim", "sdim", {}),
+    "TWIN": Model("--model_type twin", "twin", {}),
+    "SIM, separate attention": Model(
+        "--model_type sim --separate_attention true", "sim", {"separate_attention": True}
+    ),
+    "SIM, history similarity": Model(
+        "--model_type sim --history_similarity true", "sim", {"history_similarity": True}
+    ),
+}
+PRICED = [name for name in MODELS if LIFETIME not in name]
+"""Those whose scores are measured: a count of the whole history costs nothing beside the others."""
+TREES, REGRESSION = "LightGBM", "logistic regression"
+FUXICTR = [f"FuxiCTR {name}" for name in ("SIM", "DIN", "TWIN", "ETA", "SDIM", "DIEN")]
+TRAINED = [TREES, REGRESSION, *MODELS, *FUXICTR]
+RULES = "rules"
+"""All that need no training, the oracle too."""
+ORACLE = "oracle: the probability that made the label"
+FIRST = [RULES, TREES, REGRESSION, *list(MODELS)[:5]]
+"""What tells most, which is run first."""

@@ -1,0 +1,143 @@
+"""The comparison of models: its AUC and errors, its baselines, its order, and what is run once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import bench_quality
+import numpy as np
+import pytest
+from baselines.count_trees import Samples, of_others
+from baselines.impressions_log import impressions
+from bench_quality import Scored, Trial, Trials, order
+from measuring.auc_of_users import AUCOfUsers, standard_error
+from measuring.quality_models import FUXICTR, RULES, TRAINED, TREES
+from measuring.quality_table import Outcome, log_section, read_outcomes, summarize
+
+from merlin_sim.training.evaluation.scored_rows import exact_auc
+
+
+def outcome(model, auc, *, rate=0.1, seed=1, validation=0.7, influence=(10, -10, 0), length=100):
+    scores = (validation, auc, list(influence))
+    return Outcome("readers", length, model, rate, seed, "", *scores, "0" * 40, "2026-01-01")
+
+
+def test_auc_and_its_error_over_users_are_those_of_drawn_users():
+    chance = np.random.default_rng(0)
+    users = chance.integers(0, 60, 3000)
+    of_user = chance.normal(0, 1, 60)[users]
+    labels = chance.random(3000) < 1 / (1 + np.exp(-of_user))
+    scores = np.round(labels + of_user + 2 * chance.normal(0, 1, 3000), 1)  # with ties
+    found = AUCOfUsers.of(users, labels, scores)
+    assert found.auc == pytest.approx(exact_auc(labels, scores), abs=1e-12)
+    rows = [np.flatnonzero(users == user) for user in range(60)]
+    drawn = [np.concatenate([rows[u] for u in chance.integers(0, 60, 60)]) for _ in range(400)]
+    aucs = [exact_auc(labels[d], scores[d]) for d in drawn]
+    assert standard_error(found.influence) == pytest.approx(np.std(aucs), rel=0.1)
+
+
+def test_the_rate_is_that_of_the_best_validation_auc_of_the_first_seed():
+    runs = [
+        outcome("SIM", 0.80, rate=0.1, validation=0.71),
+        outcome("SIM", 0.90, rate=0.2, validation=0.70),
+        outcome("SIM", 0.82, rate=0.1, seed=2, validation=0.60),
+    ]
+    found = summarize(runs, "readers", 100)["SIM"]
+    assert (found.rate, found.aucs) == (0.1, [0.80, 0.82])
+
+
+def test_a_difference_is_taken_user_by_user():
+    runs = [outcome(TREES, 0.80, influence=(5000, -5000, 0)), outcome("SIM", 0.83)]
+    runs[1] = runs[1]._replace(influence=[5000, -5000, 0])
+    found = summarize(runs, "readers", 100)
+    difference, error = found["SIM"].above(found[TREES])
+    assert difference == pytest.approx(0.03) and error == 0.0
+    assert found["SIM"].error == pytest.approx(np.sqrt(2 * 0.005**2 * 3 / 2))
+
+
+def test_a_page_says_what_is_above_what_and_what_was_not_run():
+    runs = [outcome(TREES, 0.80), outcome("SIM", 0.83), outcome(FUXICTR[0], 0.81)]
+    runs += [outcome("SIM", 0.87, length=500)]
+    text = log_section(runs, "readers", "Readers", [TREES, "SIM", "DIN"])
+    row = next(line for line in text.splitlines() if line.startswith("| SIM | 0.8300"))
+    assert row.endswith("| 0.1 | 1 | +0.0300 ± 0.0000 | +0.0200 ± 0.0000 |")
+    assert "| SIM | 0.8700 | 0.0000 | 0.1 | 1 |  |  | +0.0400 ± 0.0000 |" in text
+    assert "Not run: DIN." in text and "3 users test; commit 0000000; 2026-01-01." in text
+    assert "Not run." in log_section([], "readers", "Readers", ["SIM"])
+
+
+def test_a_user_is_judged_by_what_others_did():
+    def samples(rows):
+        users, labels, targets, before = map(np.array, zip(*rows, strict=True))
+        newest = np.zeros((len(rows), 10, 1), np.int64)
+        newest[:, -1, 0] = before
+        return Samples(labels, users, targets[:, None], newest, *[np.zeros((len(rows), 0))] * 2)
+
+    train = samples([(0, 1, 7, 3), (0, 0, 8, 3), (1, 1, 7, 3), (1, 1, 7, 4), (1, 0, 9, 4)])
+    taken, share, mean, most = of_others(train, samples([(0, 1, 7, 3), (1, 1, 7, 3)])).T
+    assert taken == pytest.approx(np.log1p([2, 1]))
+    assert share == pytest.approx([(2 + 20 * 2 / 3) / 22, (1 + 20 / 2) / 21])
+    # After 3 came 7 once of two 7s in user 1's samples, and once of one in user 0's.
+    assert most == pytest.approx([1 / np.sqrt(2), 1.0]) and mean == pytest.approx(most / 10)
+
+
+def test_no_score_betters_the_oracle_of_the_impressions():
+    log = impressions(40)
+    assert log.time.is_monotonic_increasing and (log.time.max() - log.time.min()) < 30 * 86_400
+    assert not log.duplicated(["shopper", "item", "time"]).any()
+    assert log.clicked.mean() == pytest.approx(log.oracle.mean(), abs=0.01)
+    clicks = log.clicked.to_numpy() > 0
+    best = exact_auc(clicks, log.oracle.to_numpy())
+    means = log.groupby("item").clicked.transform("mean").to_numpy()  # their own labels among them
+    assert 0.75 < best < 0.9 and exact_auc(clicks, means) < best
+
+
+def test_the_most_telling_runs_come_first():
+    runs = list(order(["purchases", "readers"], [RULES, *TRAINED], 2))
+    assert len(runs) == len(set(runs)) == 2 * 3 * (1 + len(TRAINED))
+    assert runs[:2] == [(Trial(log, 100, RULES), 1) for log in ("purchases", "readers")]
+    models = list(dict.fromkeys(trial.model for trial, _ in runs))
+    assert models.index("SIM") < models.index("ETA") < models.index(FUXICTR[0])
+    long = [number for number, (trial, _) in enumerate(runs) if trial.length == 500]
+    assert runs[long[0]][0].log == "purchases" and runs[long[0] - 1][1] == 2
+
+
+def test_a_run_with_a_record_is_not_repeated(tmp_path, monkeypatch):
+    ran = []
+
+    def train(self, trial, rate, seed):
+        ran.append((rate, seed))
+        return Scored(0.7 + rate, AUCOfUsers(0.8, np.array([1e-5, -1e-5])))
+
+    monkeypatch.setattr(Trials, "_train", train)
+    trial = Trial("readers", 100, "SIM")
+    for _ in range(2):
+        trials = Trials(tmp_path / "records", tmp_path, None, None, "1" * 40)
+        trials.run(trial, 1)
+        trials.run(trial, 2)
+    low, high = bench_quality.RATES
+    assert ran == [(low, 1), (high, 1), (high, 2)]
+    kept = read_outcomes(tmp_path / "records")
+    assert [(run.rate, run.seed) for run in kept] == ran
+    assert kept[0].influence == [10, -10] and kept[0].commit == "1" * 40
+    monkeypatch.setattr(bench_quality, "COMMON", "--epochs 9")  # other settings: another run
+    trials.run(trial, 1)
+    assert len(ran) == 5
+
+
+def test_baselines_that_are_not_at_hand_are_left_out(tmp_path):
+    trials = Trials(tmp_path / "records", tmp_path, None, None, "")
+    for model in (TREES, *FUXICTR):
+        trials.run(Trial("readers", 100, model), 1)
+    assert trials.done == []
+
+
+def test_a_failed_command_ends_the_benchmark(monkeypatch, capsys):
+    def fail(function, words, printed):
+        Path(printed).write_text("no such option")
+        raise SystemExit("ended with 2")
+
+    monkeypatch.setattr(bench_quality, "in_fork", fail)
+    with pytest.raises(SystemExit, match="ended with 2"):
+        bench_quality.command("train", "--nonsense")
+    assert "no such option" in capsys.readouterr().err
