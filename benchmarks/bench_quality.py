@@ -263,16 +263,14 @@ def judge(parts: Any, scores: list[np.ndarray]) -> Scored:
 
 def order(logs: list[str], models: list[str], seeds: int) -> Iterator[tuple[Trial, int]]:
     """Give the runs, the most telling first."""
-    lengths = dict.fromkeys(length for log in logs for length in LOGS[log].lengths)
     firsts = [model for model in FIRST if model in models]
     others = [model for model in models if model not in (*FIRST, *FUXICTR)]
     for some in (firsts, others, [model for model in FUXICTR if model in models]):
-        for length in lengths:
-            for seed in range(1, seeds + 1):
-                for model in some:
-                    for log in logs:
-                        if length in LOGS[log].lengths:
-                            yield Trial(log, length, model), seed
+        for seed in range(1, seeds + 1):
+            for model in some:
+                for log in logs:
+                    for length in LOGS[log].lengths:
+                        yield Trial(log, length, model), seed
 
 
 def main() -> None:

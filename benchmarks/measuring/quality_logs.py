@@ -92,13 +92,13 @@ LOGS = {
     "purchases": Log(
         title=f"Purchases of the {HEAVY} households with most",
         make=_purchases(0, HEAVY),
-        options=f"--shortest_sequence_for_training 1200 {PURCHASES_SPLIT}",
+        options=f"--shortest_sequence_for_training 1600 {PURCHASES_SPLIT}",
         **PURCHASES,
     ),
     "purchases-light": Log(
         title=f"Purchases of the {LIGHT} households after them",
         make=_purchases(HEAVY, HEAVY + LIGHT),
-        options=f"--shortest_sequence_for_training 600 {PURCHASES_SPLIT}",
+        options=f"--shortest_sequence_for_training 800 {PURCHASES_SPLIT}",
         **PURCHASES,
     ),
     "movielens-liked": Log(

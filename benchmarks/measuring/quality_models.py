@@ -19,10 +19,10 @@ class Model(NamedTuple):
 
 
 MODELS = {
+    "preset lifelong, lifetime counts": Model("--preset lifelong", "sim", {"history_counts": True}),
+    "preset lifelong": Model("--preset lifelong", "sim", {"history_counts": True}),
     "SIM": Model("--model_type sim", "sim", {}),
     "DIN": Model("--model_type din", "din", {}),
-    "preset lifelong": Model("--preset lifelong", "sim", {"history_counts": True}),
-    "preset lifelong, lifetime counts": Model("--preset lifelong", "sim", {"history_counts": True}),
     "STCA": Model("--model_type stca", "stca", {}),
     "DIEN": Model("--model_type dien", "dien", {}),
     "ETA": Model("--model_type eta", "eta", {}),

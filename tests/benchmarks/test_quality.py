@@ -95,11 +95,13 @@ def test_no_score_betters_the_oracle_of_the_impressions():
 def test_the_most_telling_runs_come_first():
     runs = list(order(["purchases", "readers"], [RULES, *TRAINED], 2))
     assert len(runs) == len(set(runs)) == 2 * 3 * (1 + len(TRAINED))
-    assert runs[:2] == [(Trial(log, 100, RULES), 1) for log in ("purchases", "readers")]
+    places = (("purchases", 100), ("purchases", 500), ("readers", 100))
+    assert runs[:3] == [(Trial(*place, RULES), 1) for place in places]
     models = list(dict.fromkeys(trial.model for trial, _ in runs))
     assert models.index("SIM") < models.index("ETA") < models.index(FUXICTR[0])
-    long = [number for number, (trial, _) in enumerate(runs) if trial.length == 500]
-    assert runs[long[0]][0].log == "purchases" and runs[long[0] - 1][1] == 2
+    assert runs.index((Trial("readers", 100, "STCA"), 1)) < runs.index(
+        (Trial(*places[0], RULES), 2)
+    )
 
 
 def test_a_run_with_a_record_is_not_repeated(tmp_path, monkeypatch):
