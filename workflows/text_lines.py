@@ -139,14 +139,17 @@ def _pieces_of_stream(
             ) from error
 
     lines = 0
-    text = read(0)
-    while text:
-        following = read(lines + text.count(b"\n"))
-        end = text.rfind(b"\n") + 1 if following else len(text)
-        lines += text.count(b"\n", 0, end)
+    held: list[bytes] = []
+    piece = read(0)
+    while piece:
+        lines += piece.count(b"\n")
+        following = read(lines)
+        end = piece.rfind(b"\n") + 1 if following else len(piece)
         if end:
-            yield text[:end], raw.tell()
-        text = text[end:] + following
+            yield b"".join([*held, piece[:end]]), raw.tell()
+            held = []
+        held.append(piece[end:])
+        piece = following
 
 
 def find_text_file(directory: Path, name: str) -> Path:

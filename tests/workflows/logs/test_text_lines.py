@@ -96,6 +96,14 @@ def test_a_stream_comes_in_pieces_of_whole_lines(tmp_path, monkeypatch):
     assert done == sorted(done) and done[-1] == block.size
 
 
+def test_a_line_of_a_stream_may_be_longer_than_what_is_read_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "BLOCK_BYTES", 10)
+    long = b"a" * 35 + b"\n"
+    (tmp_path / "file.gz").write_bytes(gzip.compress(b"b\n" + long + long + b"c" * 25))
+    (block,) = line_blocks(tmp_path / "file.gz")
+    assert [text for text, _ in block.texts()] == [b"b\n", long, long, b"c" * 25]
+
+
 def test_the_last_line_of_a_stream_is_no_piece_of_its_own(tmp_path):
     (tmp_path / "file.gz").write_bytes(gzip.compress(b"one\ntwo"))
     (block,) = line_blocks(tmp_path / "file.gz")
