@@ -289,7 +289,7 @@ def _wrong_columns(
     if not isinstance(positions, Mapping) or set(positions) != set(mappings):
         yield ("positions",), f"two columns for each of {', '.join(mappings)}", positions
         positions = {}
-    own = {name for channel in OF_USERS for name in spec.channel_spec.get(channel, ())}
+    own = [name for channel in OF_USERS for name in spec.channel_spec.get(channel, ())]
     taken = [stated["history"], *own]
     times = stated.get(TIMES)
     if isinstance(times, Mapping) and _is_name(times.get(COLUMN)):
@@ -303,11 +303,11 @@ def _wrong_columns(
         taken.append(column)
     given = stated.get(PER_INTERACTION, [])
     first = spec.channel_spec.get(USER_FEATURES, ("",))[:1]
-    if not isinstance(given, list | tuple) or not {*given} <= own - {*first}:
+    if not _is_list(given) or not all(name in own and name not in first for name in given):
         expected = f"features of {', '.join(OF_USERS)}, without the one that identifies users"
         yield (PER_INTERACTION,), expected, given
     for name, columns in positions.items():
-        is_pair = isinstance(columns, list | tuple) and len(columns) == 2
+        is_pair = _is_list(columns) and len(columns) == 2
         if not is_pair or not all(map(_is_name, columns)):
             yield ("positions", name), "two names of columns: first position, and end", columns
             continue
@@ -317,7 +317,7 @@ def _wrong_columns(
             taken.append(column)
     features = stated["item_features"]
     count = max(0, len(spec.channel_spec.get(TARGET_ITEM_FEATURES, ())) - 1)
-    if not isinstance(features, list | tuple) or not all(map(_is_name, features)):
+    if not _is_list(features) or not all(map(_is_name, features)):
         yield ("item_features",), "a list of names of columns", features
     elif len(features) != count:
         expected = f"{count} columns: {TARGET_ITEM_FEATURES} but the first"
@@ -397,12 +397,12 @@ def _wrong_features_of_items(
     for name, column in columns.items():
         if not _is_name(column):
             yield (ITEM_COLUMNS, name), "the name of a column of the item table", column
-    single = {*channels.get(CONTEXT_FEATURES, ()), *channels.get(USER_FEATURES, ())}
-    targets = {*channels.get(TARGET_ITEM_FEATURES, ())}
+    targets = channels.get(TARGET_ITEM_FEATURES, ())
+    single = (*channels.get(CONTEXT_FEATURES, ()), *channels.get(USER_FEATURES, ()), *targets)
     for name, cross in crosses.items():
         fits = isinstance(cross, Mapping) and set(cross) == {"features", "buckets"}
-        fits = fits and isinstance(cross["features"], list | tuple) and bool(cross["features"])
-        fits = fits and {*map(str, cross["features"])} <= single | targets and name in lists
+        fits = fits and _is_list(cross["features"]) and bool(cross["features"])
+        fits = fits and all(one in single for one in cross["features"]) and name in lists
         if not (fits and type(cross["buckets"]) is int and 0 < cross["buckets"] < 2**31):
             yield (CROSSES, name), "a list, of features with one id each, and buckets", cross
     keys = {"feature", "kind", "events", "prior", "smoothing"}
@@ -417,7 +417,8 @@ def _wrong_features_of_items(
     for name, feature in lifetimes.items():
         if name not in numbers or feature not in targets:
             yield (LIFETIME_COUNTS, name), "a number, of a target item's feature", feature
-    known = {*stated["item_features"], *columns.values()} if changes else set()
+    features = stated["item_features"]
+    known = [*(features if _is_list(features) else ()), *columns.values()]
     for name, file in changes.items():
         if name not in known:
             yield (ITEM_CHANGES, name), "a column of the item table that features are made of", name
@@ -429,6 +430,10 @@ def _wrong_features_of_items(
 def _mapping(stated: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     found = stated.get(key, {})
     return found if isinstance(found, Mapping) else {}
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple)
 
 
 def _is_name(value: Any) -> bool:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import copy
+import json
+from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from attack.damage import TREE_CHANGES
+from hypothesis import given
 from small_users import write_users_dataset
 
 from merlin_sim.foundation.exceptions import MerlinSimError
@@ -14,6 +18,12 @@ from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.schemas.fingerprint import fingerprint
 from merlin_sim.schemas.merlin_schema import to_feature_spec, to_merlin_schema
 from merlin_sim.schemas.spec_file import read_spec
+from merlin_sim.schemas.users_layout import users_layout, users_problems
+from merlin_sim.workflows.behaviour_columns import BehaviourColumns
+from merlin_sim.workflows.dataset_spec import samples_schema, users_layout_of, users_spec
+from merlin_sim.workflows.feature import Category, Cross, Encoding, FeatureSet, Number
+from merlin_sim.workflows.fitted_numbers import FittedNumbers
+from merlin_sim.workflows.rules import SampleRules
 
 
 @pytest.fixture
@@ -211,3 +221,55 @@ def test_an_item_table_of_another_size_is_refused(users):
     pq.write_table(pq.read_table(path).slice(1), path)
     with pytest.raises(MerlinSimError, match="expected 50 rows, the cardinality of thing_trgt"):
         DatasetDirectory.open(users)
+
+
+def spec_with_all():
+    """A spec whose layout has every key but those of logs that go on."""
+    features = FeatureSet(
+        (Category("device", "interaction"), Number("price", "item")),
+        time_intervals="days",
+        crosses=(Cross("device_kind", ("device", "kind"), 9),),
+        encodings=(Encoding("kind", ("count", "target")),),
+        lifetime_counts=("kind",),
+    )
+    columns = BehaviourColumns(
+        "user", "thing", "when", item_features=("kind",), label="taken", features=features
+    )
+    layout = users_layout_of(columns, SampleRules(), FittedNumbers(), ("kind",))
+    sizes = dict.fromkeys(columns.domains, 9)
+    return users_spec(samples_schema(columns, sizes, 5), layout, ("users/part.0.parquet",))
+
+
+def test_the_spec_with_all_has_nothing_wrong():
+    spec = spec_with_all()
+    assert users_problems(spec, None) == []
+    assert users_layout(spec).to_dict() == spec.metadata["users"]
+
+
+@given(TREE_CHANGES)
+def test_whatever_a_layout_says_is_read_or_a_problem(damage):
+    metadata = {"users": json.loads(json.dumps(spec_with_all().metadata["users"]))}
+    damage.change(metadata)
+    spec = replace(spec_with_all(), metadata=metadata)
+    if not users_problems(spec, None):
+        assert users_layout(spec) is not None
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        (lambda s: s["lifetime_counts"].update(kind_lifetime_count_trgt=["kind_trgt"]), "lifetime"),
+        (lambda s: s["encodings"]["kind_count_trgt"].update(feature=[]), "encodings"),
+        (lambda s: s["encodings"]["kind_count_trgt"].update(kind=[]), "encodings"),
+        (lambda s: s.update(per_interaction=[["device"]]), "per_interaction"),
+        (lambda s: s.update(item_features=3), "item_features"),
+        (lambda s: s.update(item_features=[["kind"]]), "item_features"),
+        (lambda s: s["item_columns"].update(price_trgt=[]), "item_columns"),
+        (lambda s: s.update(positions=[["train"]]), "positions"),
+    ],
+)
+def test_lists_in_the_place_of_names_are_problems(change, key):
+    stated = spec_with_all().metadata["users"]
+    change(stated)
+    problems = users_problems(replace(spec_with_all(), metadata={"users": stated}), None)
+    assert any(key in str(problem) for problem in problems)
