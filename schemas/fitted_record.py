@@ -3,8 +3,64 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
+
+from ..foundation.exceptions import KeyPath, Problem, SpecError, describe
+
+NOTHING = type(None)
+ANY = object()
+"""In the place of a name: the entries have any names, and all have one shape."""
+SAVED = {
+    "format": int,
+    "merlin_sim": str,
+    "nvtabular": str,
+    "input_schema": [dict],
+    "operators": [{"operator": str, "config": dict, "learned": dict}],
+    "nodes": [
+        {
+            "operator": int,
+            "selector": (dict, NOTHING),
+            "parents": [int],
+            "dependencies": [(int, list)],
+            "columns": [dict],
+        }
+    ],
+    "files": {ANY: str},
+}
+"""What ``save_workflow`` writes, whatever the operators are."""
+OF_HISTORIES = {
+    "history": ({"longest": int, "times": str, "files": {ANY: str}}, NOTHING),
+    "grown_from": ({"fingerprint": str, "sizes": {ANY: int}}, NOTHING),
+}
+"""What a workflow of behaviour has beside."""
+CONFIG = {
+    "columns": dict,
+    "features": (dict, NOTHING),
+    "rules": dict,
+    "times": ([(str, NOTHING)], NOTHING),
+    "reads_raw": bool,
+}
+LEARNED = {
+    "items": str,
+    "prior": float,
+    "counted_until": (float, NOTHING),
+    "sizes": {ANY: int},
+    "shifts": {ANY: int},
+    "counts_events": bool,
+    "changing_items": [str],
+}
+"""The parts of GroupHistories."""
+IN_WORDS = {
+    dict: "a mapping",
+    list: "a list",
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    NOTHING: "nothing",
+}
 
 HISTORIES = "GroupHistories"
 """The operator that a workflow of behaviour ends in."""
@@ -16,6 +72,47 @@ PASSING = (
 Record = Mapping[str, Any]
 
 
+def require_shape(file: Path, value: Any, shape: Any, *path: str | int) -> None:
+    """Refuse a part of a JSON file that has another shape.
+
+    Args:
+        file: The file, for the message.
+        value: What stands there.
+        shape: A type; a list with the shape of each entry; a mapping of names to shapes, all of
+            which have to be there, or of ``ANY``; or a tuple of these.
+        path: Where it stands.
+
+    Raises:
+        SpecError: With every key that is not as expected.
+    """
+    found = [
+        Problem(str(file), where, expected, describe(received))
+        for where, expected, received in misfits(value, shape, path)
+    ]
+    if found:
+        raise SpecError(file, found)
+
+
+def misfits(value: Any, shape: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str, Any]]:
+    """Give what is not as expected: where, what was expected, what stands there."""
+    shapes = shape if isinstance(shape, tuple) else (shape,)
+    kinds = [one if isinstance(one, type) else type(one) for one in shapes]
+    if type(value) not in kinds:
+        yield path, " or ".join(IN_WORDS[kind] for kind in kinds), value
+        return
+    of = shapes[kinds.index(type(value))]
+    parts: dict[Any, Any] = {}
+    if isinstance(of, list):
+        parts = dict.fromkeys(range(len(value)), of[0])
+    elif isinstance(of, dict):
+        parts = dict.fromkeys(value, of[ANY]) if ANY in of else of
+        if set(value) != set(parts):
+            yield path, f"the keys {', '.join(parts)}", value
+            return
+    for name, part in parts.items():
+        yield from misfits(value[name], part, (*path, name))
+
+
 def histories_record(document: Any) -> Record | None:
     """The operator that makes histories, as it was saved; None where there is none."""
     operators = document.get("operators") if isinstance(document, dict) else None
@@ -25,8 +122,8 @@ def histories_record(document: Any) -> Record | None:
     return None
 
 
-def number_records(document: Record) -> dict[str, list[Record]]:
-    """By number of the log, the operators that it goes through, the first to the last."""
+def number_operators(document: Record) -> dict[str, list[int]]:
+    """By number of the log, which operators it goes through, the first to the last."""
     record = histories_record(document)
     stated = (record["config"]["features"] if record else None) or {"features": {}}
     return {
@@ -36,14 +133,27 @@ def number_records(document: Record) -> dict[str, list[Record]]:
     }
 
 
-def _operators_before(document: Record, node: Record, name: str) -> list[Record]:
-    for number in [*node["parents"], *_flat(node["dependencies"])]:
+def number_records(document: Record) -> dict[str, list[Record]]:
+    """By number of the log, what is saved of the operators that it goes through."""
+    return {
+        name: [document["operators"][number] for number in numbers]
+        for name, numbers in number_operators(document).items()
+    }
+
+
+def _operators_before(document: Record, node: Record, name: str) -> list[int]:
+    for number in nodes_before(node):
         parent = document["nodes"][number]
         if name in (column["name"] for column in parent["columns"]):
-            before = _operators_before(document, parent, name)
-            operator = document["operators"][parent["operator"]]
-            return before if operator["operator"] in PASSING else [*before, operator]
+            before, own = _operators_before(document, parent, name), parent["operator"]
+            passes = document["operators"][own]["operator"] in PASSING
+            return before if passes else [*before, own]
     return []
+
+
+def nodes_before(node: Record) -> list[int]:
+    """The nodes whose columns a node reads."""
+    return [*node["parents"], *_flat(node["dependencies"])]
 
 
 def _flat(numbers: list[Any]) -> list[int]:

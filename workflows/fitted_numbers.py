@@ -7,6 +7,7 @@ through are applied to it alone, as they were fitted.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,14 +18,17 @@ import nvtabular as nvt
 import pandas as pd
 from nvtabular import ColumnSelector
 
+from ..foundation.exceptions import MerlinSimError
 from ..foundation.hashing import CROSS_SALT, mix_arrays
 from .feature import COUNT, FILLING, TARGET, AnyFeature, Cross, Encoding, Number, Operator
 
 MEDIAN = "FillMedian"
 LEARNED = ("medians", "means", "mins")
 """What such operators have learned, by column."""
-LEARNING = (MEDIAN, "Normalize", "NormalizeMinMax")
-"""NVTabular's operators that learn something of a log."""
+LEARNING = {
+    MEDIAN: ("medians",), "Normalize": ("means", "stds"), "NormalizeMinMax": ("mins", "maxs"),
+}  # fmt: skip
+"""NVTabular's operators that learn something of a log: numbers, by column."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,19 @@ class FittedNumbers:
     """At what share what trains was taken, where shares are encoded."""
     counted_until: float | None = None
     """The seconds of the newest row that encodings count, which tell such rows their own label."""
+
+    def refuse_others(self, where: str) -> None:
+        """Refuse operators that learned something else of their column than finite numbers."""
+        for name, operators in self.operators.items():
+            for operator in operators:
+                for attribute in LEARNING.get(type(operator).__name__, ()):
+                    learned = getattr(operator, attribute)
+                    found = learned.get(name) if isinstance(learned, dict) else learned
+                    if type(found) not in (int, float) or not math.isfinite(found):
+                        raise MerlinSimError(
+                            f"{where}: {attribute} of {name!r}: expected a finite number, found "
+                            f"{found!r:.60}."
+                        )
 
     def encode(
         self, encoding: Encoding, smoothing: float, shown: Any, taken: Any

@@ -364,9 +364,14 @@ def test_files_that_are_altered_or_missing_are_named(saved):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda document: document.update(format=6), "of format 8, found format 6"),
+        (lambda document: document.update(format=6), "of format 9, found format 6"),
         (lambda document: document.pop("nodes"), "expected the section 'nodes'"),
-        (lambda document: document.update(nodes=[{}]), "expected a workflow of format 8"),
+        (lambda document: document.update(nodes=[{}]), r"nodes\[0\]: expected the keys operator,"),
+        (lambda document: document.update(nodes=[]), "nodes: expected one at least"),
+        (
+            lambda document: document["nodes"][0].update(parents=[0]),
+            r"nodes\[0\]: expected one of the operators, and nodes before it",
+        ),
         (
             lambda document: document["files"].update({"../x": ""}),
             "files beside it, found '../x'",

@@ -13,7 +13,6 @@ import pandas as pd
 import pyarrow as pa
 from nvtabular import ColumnSelector
 
-from ...foundation.digest import sha256
 from ...foundation.exceptions import MerlinSimError
 from ..frames import ArrowLists, arrow_lists, arrow_of, is_on_gpu
 from .counted_keys import (
@@ -32,7 +31,7 @@ from .counted_keys import (
     write_keys,
 )
 from .key_index import ABSENT, is_text, is_vocabulary, keys_of_file, read_column
-from .registry import CATEGORIFY, KEYS, META, checked_file, copy_keys, register
+from .registry import CATEGORIFY, KEYS, META, copy_keys, find_files, register
 from .workflow import TemporaryFiles
 
 PerColumn = int | Mapping[str, int]
@@ -342,18 +341,20 @@ class Categorify(nvt.ops.Categorify):
             learned = KEYS.get_learned(self, directory)
         finally:
             self.categories = own
-        files = {
-            name: {"file": str(file.relative_to(root)), "sha256": sha256(file)}
-            for name, file in beside.items()
-        }
+        files = {name: file.name for name, file in beside.items()}
         given = [name for name in learned["given"] if name not in beside]
         return {**learned, "given": given, "vocabularies": files}
 
     def set_learned(self, learned: Mapping[str, Any], directory: Path) -> None:
         """Take over what ``fit`` learned."""
         KEYS.set_learned(self, learned, directory)
-        for name, stated in learned["vocabularies"].items():
-            self.categories[name] = str(checked_file(directory.parent.parent, **stated))
+        root = directory.parent.parent
+        self.categories |= find_files(learned["vocabularies"], root / CATEGORIES)
+
+    def vocabularies_in(self, root: Path) -> list[str]:
+        """The vocabularies of a dataset directory that keys are looked up in."""
+        paths = [Path(path) for path in self.categories.values()]
+        return [f"{CATEGORIES}/{p.name}" for p in paths if p.parent == root / CATEGORIES]
 
     def _unpack(self) -> None:
         """Make files of NVTabular's of vocabularies, which its own code cannot read."""

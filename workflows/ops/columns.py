@@ -101,7 +101,10 @@ class QuantileBuckets(StatOperator):
 
     def set_learned(self, learned: Mapping[str, Any], directory: Path) -> None:
         """Take the boundaries."""
-        self.boundaries = {name: list(found) for name, found in learned["boundaries"].items()}
+        self.boundaries = {
+            name: [float(border) for border in found]
+            for name, found in learned["boundaries"].items()
+        }
 
 
 def bucket_keys(boundaries: Sequence[float], name: str, numbers: Array) -> Array:

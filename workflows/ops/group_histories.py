@@ -75,6 +75,7 @@ from ..rules import (
     rules_of_split,
 )
 from ..times import read_times, seconds_of
+from ..vocabularies import CATEGORIES
 from .item_statistics import KNOWN, MOMENT, VALUE, ItemStatistics, ItemTableFitter, merged
 from .item_statistics import PLACE as ITEM_PLACE
 from .registry import register
@@ -826,6 +827,11 @@ class GroupHistories(StatOperator):
             "counts_events": self.counts_events,
             "changing_items": [*self.changing_items],
         }
+
+    def vocabularies_in(self, root: Path) -> list[str]:
+        """The vocabularies of a dataset directory that the ids of its rows are of."""
+        files = [f"{CATEGORIES}/{name}.parquet" for name in self.columns.domains]
+        return [file for file in files if (root / file).is_file()]
 
     def set_learned(self, learned: Mapping[str, Any], directory: Path) -> None:
         """Take what ``get_learned`` gave."""

@@ -244,8 +244,6 @@ class ItemTableFitter:
 
         The vocabulary of items of the dataset that is being saved has the table already.
         """
-        if self.table is None:
-            return {"items": None}
         vocabulary = _vocabulary(directory, self.columns)
         if not vocabulary.is_file():
             with whole_file(directory / ITEMS_FILE) as path:
@@ -258,8 +256,6 @@ class ItemTableFitter:
 
     def load(self, learned: Mapping[str, Any], directory: Path) -> ItemTableFitter:
         """Read what ``save`` wrote."""
-        if learned.get("items") is None:
-            return self
         if learned["items"] == VOCABULARY:
             table = pq.read_table(_vocabulary(directory, self.columns)).sort_by(ID)
             table = table.drop_columns([ID, KEY])

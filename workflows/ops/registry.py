@@ -26,7 +26,6 @@ from merlin.io import Dataset
 from nvtabular import ops
 from nvtabular.ops import Operator, StatOperator
 
-from ...foundation import digest
 from ...foundation.exceptions import MerlinSimError
 from ..frames import frame_to_arrow
 from .workflow import TemporaryFiles
@@ -161,27 +160,6 @@ def find_files(files: Mapping[str, str], directory: Path) -> dict[str, str]:
             raise MerlinSimError(f"{directory}: expected the file {file!r}, found none.")
         found[name] = str(path)
     return found
-
-
-def checked_file(root: Path, file: str, sha256: str) -> Path:
-    """The path of a file beside a workflow, which should be the one that was saved.
-
-    Args:
-        root: The directory of the workflow.
-        file: Its path there.
-        sha256: Its digest.
-    """
-    path = root / file
-    if Path(file).is_absolute() or ".." in Path(file).parts:
-        raise MerlinSimError(f"{path}: expected a file beside the workflow.")
-    if not path.is_file():
-        raise MerlinSimError(f"{path}: missing; the workflow names it.")
-    if digest.sha256(path) != sha256:
-        raise MerlinSimError(
-            f"{path}: not the file that the workflow was saved with (its SHA-256 differs). Ids "
-            "would not be those of the fitted workflow."
-        )
-    return path
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -8,7 +8,7 @@ moved. Only operators that are registered are made of it.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,14 @@ from ...foundation.digest import DIGEST, require_own_digest, sha256, with_own_di
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.files import read_json, staged_directory, write_text_atomically
 from ...schemas.column_record import from_record, to_record
+from ...schemas.fitted_record import (
+    CONFIG,
+    HISTORIES,
+    LEARNED,
+    SAVED,
+    nodes_before,
+    require_shape,
+)
 from .registry import (
     BY_NAME,
     FORMS,
@@ -41,9 +49,8 @@ __all__ = ["load_workflow", "read_workflow_document", "register", "save_workflow
 WORKFLOW_FILE = "workflow.json"
 FILES = "workflow"
 """The directory beside it that has what operators learned."""
-FORMAT = 8
-"""Former formats repeated what operators say, or were of no graphs."""
-SECTIONS = ("format", "merlin_sim", "nvtabular", "input_schema", "operators", "nodes", "files")
+FORMAT = 9
+"""Former ones lack digests of vocabularies, repeated what operators say, or were of no graphs."""
 DTYPE, TAG, SELECTOR = "__dtype__", "__tag__", "__selector__"
 
 
@@ -62,18 +69,23 @@ def save_workflow(workflow: nvt.Workflow, directory: Path | str, **more: Any) ->
         MerlinSimError: Where the workflow is not fitted, or something of it cannot be saved.
     """
     directory = Path(directory)
-    taken = sorted({*SECTIONS, DIGEST} & set(more))
+    taken = sorted({*SAVED, DIGEST} & set(more))
     if taken:
         raise MerlinSimError(f"{WORKFLOW_FILE} has sections of its own. Received: {taken[0]}.")
     directory.mkdir(parents=True, exist_ok=True)
     former = _former_files(directory)
     files = next(name for name in _names() if not (directory / name).exists())
     with staged_directory(directory / files) as staged:
-        document = _document(workflow, staged)
+        operators = _operators(workflow)
+        document = _document(workflow, operators, staged)
         found = (path for path in staged.rglob("*") if path.is_file())
         written = sorted(path for path in found if not path.name.startswith("."))
         digests = {f"{files}/{path.relative_to(staged)}": sha256(path) for path in written}
-    document |= {"files": digests, **_plain(more, "`more`")}
+    beside = {file for op in operators for file in _vocabularies(op, directory)}
+    document |= {
+        "files": {**digests, **{name: sha256(directory / name) for name in sorted(beside)}},
+        **_plain(more, "`more`"),
+    }
     try:
         text = with_own_digest(document)
         write_text_atomically(directory / WORKFLOW_FILE, text)
@@ -99,12 +111,14 @@ def load_workflow(directory: Path | str, operators: Iterable[type[Operator]] = (
     """
     path = Path(directory).absolute() / WORKFLOW_FILE
     document = read_workflow_document(directory)
+    check_files(path, document["files"])
+    known = operators_with(operators)
+    made = [make_operator(path, document, n, known) for n in range(len(document["operators"]))]
     try:
-        _check_files(path, document["files"])
-        return _made(path, document, operators_with(operators))
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        return _made(document, made)
+    except Exception as error:  # operators look at columns that a changed file may not have
         raise MerlinSimError(
-            f"{path}: expected a workflow of format {FORMAT}, found something else "
+            f"{path}: nodes: expected a graph of its operators, found something else "
             f"({type(error).__name__}: {error})."
         ) from error
 
@@ -124,10 +138,31 @@ def read_workflow_document(directory: Path | str) -> dict[str, Any]:
             "other versions are not read: fit it again with this one."
         )
     require_own_digest(path)
-    lacking = [section for section in SECTIONS if section not in document]
+    lacking = [section for section in SAVED if section not in document]
     if lacking:
         raise MerlinSimError(f"{path}: expected the section {lacking[0]!r}, found none.")
+    require_shape(path, {name: document[name] for name in SAVED}, SAVED)
+    for number, record in enumerate(document["operators"]):
+        if record["operator"] == HISTORIES:
+            require_shape(path, record["config"], CONFIG, "operators", number, "config")
+            require_shape(path, record["learned"], LEARNED, "operators", number, "learned")
+    _check_graph(path, document)
     return {name: value for name, value in document.items() if name != DIGEST}
+
+
+def _check_graph(path: Path, document: Mapping[str, Any]) -> None:
+    """Refuse nodes that name operators which are not there, or read nodes that come later."""
+    for place, node in enumerate(document["nodes"]):
+        before = nodes_before(node)
+        known = node["operator"] in range(len(document["operators"]))
+        if not known or not all(type(one) is int and one in range(place) for one in before):
+            raise MerlinSimError(
+                f"{path}: nodes[{place}]: expected one of the operators, and nodes before it, "
+                f"found operator {node['operator']} and nodes {before!r:.60}."
+            )
+        require_shape(path, [one.get("name") for one in node["columns"]], [str], "nodes", place)
+    if not document["nodes"]:
+        raise MerlinSimError(f"{path}: nodes: expected one at least, found none.")
 
 
 def _names() -> Iterable[str]:
@@ -144,19 +179,31 @@ def _former_files(directory: Path) -> str | None:
         files = read_workflow_document(directory)["files"]
     except MerlinSimError:
         return None
+    return _folder(files)
+
+
+def _folder(files: Mapping[str, str]) -> str | None:
     return next((name.split("/")[0] for name in files if name.startswith(FILES)), None)
 
 
-def _document(workflow: nvt.Workflow, directory: Path) -> dict[str, Any]:
-    output = workflow.output_node
-    if output.output_schema is None:
+def _vocabularies(op: Any, directory: Path) -> list[str]:
+    """The files of a dataset directory that an operator reads in place of files of its own."""
+    return [*op.vocabularies_in(directory)] if hasattr(op, "vocabularies_in") else []
+
+
+def _operators(workflow: nvt.Workflow) -> list[Operator]:
+    if workflow.output_node.output_schema is None:
         raise MerlinSimError("A workflow is saved when it is fitted. Received: one that is not.")
-    nodes = list(postorder_iter_nodes(output))
-    number_of = {id(node): number for number, node in enumerate(nodes)}
     found: list[Operator] = []
-    for node in nodes:
+    for node in postorder_iter_nodes(workflow.output_node):
         if not any(node.op is op for op in found):
             found.append(node.op)
+    return found
+
+
+def _document(workflow: nvt.Workflow, found: Sequence[Operator], directory: Path) -> dict[str, Any]:
+    nodes = list(postorder_iter_nodes(workflow.output_node))
+    number_of = {id(node): number for number, node in enumerate(nodes)}
     names = names_of_classes()
     return {
         "format": FORMAT,
@@ -273,7 +320,8 @@ def _from_plain(value: Any) -> Any:
     return {key: _from_plain(item) for key, item in value.items()}
 
 
-def _check_files(path: Path, files: Mapping[str, str]) -> None:
+def check_files(path: Path, files: Mapping[str, str]) -> None:
+    """Refuse files beside a workflow.json that are not those that it was written with."""
     for name, digest in files.items():
         file = path.parent / name
         if Path(name).is_absolute() or ".." in Path(name).parts:
@@ -286,14 +334,14 @@ def _check_files(path: Path, files: Mapping[str, str]) -> None:
             )
 
 
-def _made(
-    path: Path, document: Mapping[str, Any], known: Mapping[str, type[Operator]]
-) -> nvt.Workflow:
-    """Build the workflow that a document describes."""
-    folder = next((name.split("/")[0] for name in document["files"]), FILES)
-    made = []
-    for number, record in enumerate(document["operators"]):
-        made.append(make_operator(path, record, known, path.parent / folder / str(number)))
+def require_digest(path: Path, document: Mapping[str, Any], file: str) -> None:
+    """Refuse a workflow that does not say which file a vocabulary is."""
+    if file not in document["files"]:
+        raise MerlinSimError(f"{path}: files: expected the SHA-256 of {file}, found none.")
+
+
+def _made(document: Mapping[str, Any], made: Sequence[Operator]) -> nvt.Workflow:
+    """Build the workflow that a document describes, of its operators."""
     nodes: list[Any] = []
     for record in document["nodes"]:
         node = Node()
@@ -325,32 +373,48 @@ def _nodes(numbers: Any, nodes: list[Any]) -> Any:
 
 
 def make_operator(
-    path: Path, record: Mapping[str, Any], known: Mapping[str, type[Operator]], directory: Path
+    path: Path, document: Mapping[str, Any], number: int, known: Mapping[str, type[Operator]]
 ) -> Any:
     """Make an operator of what the JSON file says of it.
 
     Args:
         path: The file.
-        record: What it says.
+        document: What it says.
+        number: Which of its operators.
         known: See :func:`~.registry.operators_with`.
-        directory: Has the operator's own files.
     """
-    name, config = record["operator"], _from_plain(record["config"])
-    if name in BY_NAME:
-        cls = BY_NAME[name]
-        op = FORMS[cls].make(cls, config, directory)
-        FORMS[cls].set_learned(op, _from_plain(record["learned"]), directory)
-    elif name in known:
-        cls = known[name]
-        op = cls.from_config(config) if hasattr(cls, "from_config") else cls(**config)
-        if isinstance(op, StatOperator):
-            op.set_learned(_from_plain(record["learned"]), directory)
-    else:
+    record = document["operators"][number]
+    name = record["operator"]
+    if name not in BY_NAME and name not in known:
         raise MerlinSimError(
             f"{path}: names the operator {name!r}, which is not registered. Import the module that "
             "registers it (`merlin-sim --import package.module`), or hand its class to "
             "`load_workflow` (`operators`)."
         )
+    directory = path.parent / (_folder(document["files"]) or FILES) / str(number)
+    try:
+        op = _operator(name, record, directory, known)
+    except Exception as error:  # what an operator's own code raises of a changed argument
+        said = str(error) if isinstance(error, MerlinSimError) else repr(error)
+        raise MerlinSimError(f"{path}: operators[{number}], {name}: {said}") from error
+    for file in _vocabularies(op, path.parent):
+        require_digest(path, document, file)
+    return op
+
+
+def _operator(
+    name: str, record: Mapping[str, Any], directory: Path, known: Mapping[str, type[Operator]]
+) -> Any:
+    config = _from_plain(record["config"])
+    if name in BY_NAME:
+        cls = BY_NAME[name]
+        op = FORMS[cls].make(cls, config, directory)
+        FORMS[cls].set_learned(op, _from_plain(record["learned"]), directory)
+    else:
+        cls = known[name]
+        op = cls.from_config(config) if hasattr(cls, "from_config") else cls(**config)
+        if isinstance(op, StatOperator):
+            op.set_learned(_from_plain(record["learned"]), directory)
     if isinstance(op, StatOperator):
         op.fitted = True
     return op

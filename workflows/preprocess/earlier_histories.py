@@ -23,6 +23,7 @@ from ..feature import USER
 from ..frames import order_of_rows, ranks
 from ..rules import SampleRules
 from ..times import NANOSECONDS, TimeRange
+from ..vocabularies import WHOLE, check_values
 from .user_buckets import write_dealt
 
 HISTORY = "history"
@@ -173,6 +174,14 @@ class EarlierHistories:
         """The files."""
         return [self.directory / HISTORY / name for name in self.files]
 
+    def __post_init__(self) -> None:
+        """Refuse what names no files of the directory."""
+        if not self.files or not all(name and Path(name).name == name for name in self.files):
+            raise MerlinSimError(
+                f"{self.directory}/workflow.json: history.files: expected names of files, one at "
+                f"least, found {', '.join(map(repr, self.files)) or 'none'}."
+            )
+
     def size(self) -> int:
         """Bytes of all files.
 
@@ -231,6 +240,11 @@ class EarlierHistories:
         for name in columns:
             if name not in table.column_names:
                 raise MerlinSimError(f"{path}: expected a column {name!r}, found none.")
+            where, values = f"{path}, column {name!r}", table[name]
+            if name in COUNTED:
+                check_values(where, values, WHOLE, most=JOINS if name == ROLE else MOST_ROWS)
+            elif not pa.types.is_floating(values.type):  # a number may be missing
+                check_values(where, values)
         return table
 
     def deal(

@@ -26,7 +26,14 @@ from ...foundation.digest import DIGEST
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.files import copy_directory, read_json, staged_directory
 from ...schemas.dataset import DatasetDirectory
-from ...schemas.fitted_record import histories_record, number_records
+from ...schemas.fitted_record import (
+    HISTORIES,
+    OF_HISTORIES,
+    SAVED,
+    histories_record,
+    number_operators,
+    require_shape,
+)
 from ..behaviour_columns import BehaviourColumns
 from ..feature import FeatureSet
 from ..fitted_numbers import FittedNumbers
@@ -34,8 +41,15 @@ from ..frames import frame_from_arrow
 from ..interactions import exclude_own_time, with_roles
 from ..ops.categorify import Categorify
 from ..ops.group_histories import GroupHistories
-from ..ops.registry import checked_file, operators_with
-from ..ops.saving import load_workflow, make_operator, read_workflow_document, save_workflow
+from ..ops.registry import operators_with
+from ..ops.saving import (
+    check_files,
+    load_workflow,
+    make_operator,
+    read_workflow_document,
+    require_digest,
+    save_workflow,
+)
 from ..ops.workflow import Workflow
 from ..rules import SampleRules, Split
 from ..schedulers import Scheduler, SingleProcess
@@ -89,12 +103,12 @@ class FittedWorkflow:
         """
         path = Path(directory) / WORKFLOW_FILE
         record, document = _histories(path)
-        for operator in document["operators"]:
-            for stated in operator["learned"].get("vocabularies", {}).values():
-                checked_file(path.parent, **stated)
         columns, rules, numbers = _learned(path, record, document)
+        for name in columns.domains:
+            require_digest(path, document, f"{CATEGORIES}/{name}.parquet")
+        check_files(path, document["files"])
         history = document["history"]
-        return cls(
+        fitted = cls(
             Path(directory),
             columns,
             rules,
@@ -103,6 +117,8 @@ class FittedWorkflow:
             None if history is None else EarlierHistories(Path(directory), **history),
             read_json(path, "JSON, a fitted workflow")[DIGEST],
         )
+        fitted.vocabularies.check(columns, fitted.sizes)
+        return fitted
 
     @property
     def vocabularies(self) -> Vocabularies:
@@ -246,11 +262,13 @@ def _histories(path: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """What a workflow's JSON says of the operator that makes histories, and all that it says."""
     document = read_workflow_document(path.parent)
     record = histories_record(document)
-    if record is None or not {"history", "grown_from"} <= set(document):
+    if record is None or not set(OF_HISTORIES) <= set(document):
         raise MerlinSimError(
             f"{path}: expected a workflow of a behaviour log (`preprocess log`, `preprocess "
             "amazon-books`, `write_dataset`), found another."
         )
+    beside = {name: found for name, found in document.items() if name not in SAVED}
+    require_shape(path, beside, OF_HISTORIES)
     return record, document
 
 
@@ -261,16 +279,17 @@ def _learned(
     known = operators_with(())
     try:
         group, learned = GroupHistories.from_config(record["config"]), record["learned"]
-        operators = {
-            name: [make_operator(path, one, known, path.parent) for one in records]
-            for name, records in number_records(document).items()
-        }
-        numbers = FittedNumbers(operators, learned["prior"], learned["counted_until"])
-    except (MerlinSimError, AttributeError, KeyError, TypeError, ValueError) as error:
-        raise MerlinSimError(f"{path}: {error}") from error
-    columns = replace(
-        group.columns, continued=False, own_time_excluded=False, steady=(), item_values=True
-    )
+        columns = replace(
+            group.columns, continued=False, own_time_excluded=False, steady=(), item_values=True
+        )
+    except (MerlinSimError, AttributeError, OverflowError, TypeError, ValueError) as error:
+        raise MerlinSimError(f"{path}: {HISTORIES}: config: {error}") from error
+    operators = {
+        name: [make_operator(path, document, number, known) for number in chain]
+        for name, chain in number_operators(document).items()
+    }
+    numbers = FittedNumbers(operators, learned["prior"], learned["counted_until"])
+    numbers.refuse_others(str(path))
     return columns, group.rules, numbers
 
 

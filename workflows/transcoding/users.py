@@ -29,6 +29,7 @@ from ...schemas.natural_translation import shared_domains
 from ...schemas.parquet import read_footer
 from ...schemas.users_layout import POPULARITY, USERS, UsersLayout, users_problems
 from ..frames import arrow_lists
+from ..ops.saving import FILES
 from ..preprocess.dataset_writer import (
     INTERACTIONS_PER_FILE,
     INTERACTIONS_PER_GROUP,
@@ -70,9 +71,9 @@ class UsersTranscoder:
 
 def _copy_fitted(source: Path, staged: Path) -> None:
     """Copy the vocabularies, the fitted workflow and what it keeps of its log."""
-    for name in (CATEGORIES, HISTORY):
-        if (source / name).is_dir():
-            copy_directory(source / name, staged / name)
+    for path in source.iterdir():
+        if path.is_dir() and path.name.startswith((CATEGORIES, HISTORY, FILES)):
+            copy_directory(path, staged / path.name)
     if (source / WORKFLOW_FILE).is_file():
         shutil.copy(source / WORKFLOW_FILE, staged / WORKFLOW_FILE)
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from rows_without_order import rows_of
 
-from merlin_sim.foundation.digest import DIGEST, with_own_digest
+from merlin_sim.foundation.digest import DIGEST, sha256, with_own_digest
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.workflows.preprocess.earlier_histories import COUNTED
+from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
 
 OPTIONS = (
     "--scheduler", "single", "--shortest_sequence_for_user", 5, "--max_sequence_length", 6,
@@ -331,6 +337,51 @@ def test_changed_missing_and_unknown_histories_are_refused(run, files, old, tmp_
     document.pop(DIGEST)
     (copy / "workflow.json").write_text(with_own_digest({**document, "history": None}))
     assert "keeps no histories" in str(run("refused", *options, log="new.parquet").exception)
+
+
+def _in_the_middle(cell):
+    """The change of a column that puts ``cell`` into the middle of its rows."""
+
+    def change(column):
+        cells = column.to_pylist()
+        cells[len(cells) // 2] = cell
+        return pa.array(cells, column.type)
+
+    return change
+
+
+def _as_text(column):
+    return column.cast("string")
+
+
+FORGED = [
+    *((name, _as_text, "whole numbers, found text") for name in COUNTED),
+    *((name, _in_the_middle(-1), "0 to [0-9,]+, found -1") for name in COUNTED),
+    (COUNTED[1], _in_the_middle(2**62), f"0 to [0-9,]+, found {2**62:,}"),
+    *(
+        (name, _in_the_middle(None), "a value in each row, found null")
+        for name in ("who", "what", "when", COUNTED[0])
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "expected"), FORGED)
+def test_a_forged_history_is_refused(old, tmp_path, name, change, expected):
+    copy = tmp_path / "copy"
+    shutil.copytree(old, copy)
+    path = next((copy / "history").iterdir())
+    table = pq.read_table(path)
+    place = table.column_names.index(name)
+    column = change(table[name].combine_chunks())
+    pq.write_table(table.set_column(place, name, column), path)
+    document = json.loads((copy / "workflow.json").read_text())
+    document.pop(DIGEST)
+    document["history"]["files"][path.name] = sha256(path)
+    (copy / "workflow.json").write_text(with_own_digest(document))
+    kept = FittedWorkflow.load(copy).kept
+    wanted = re.escape(f"{path}, column {name!r}: expected ") + expected
+    with pytest.raises(MerlinSimError, match=wanted):
+        kept.read(path, [name])
 
 
 def test_keys_of_another_type_are_refused(run, files, old):

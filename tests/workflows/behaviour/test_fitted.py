@@ -7,9 +7,12 @@ import sys
 from collections import Counter
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
-from merlin_sim.foundation.digest import DIGEST, with_own_digest
+from merlin_sim.foundation.digest import DIGEST, sha256, with_own_digest
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
 
@@ -188,23 +191,33 @@ def edit(path, change):
     path.write_text(with_own_digest(document))
 
 
-def configured(name, change):
+def configured(name, change, part="config"):
     """A change of a part of what GroupHistories is made of."""
 
     def changed(document):
         operators = document["operators"]
         histories = next(one for one in operators if one["operator"] == "GroupHistories")
-        change(histories["config"][name])
+        change(histories[part][name])
 
     return changed
+
+
+def learned(name, change):
+    """A change of a part of what GroupHistories learned."""
+    return configured(name, change, "learned")
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: d.update(format=7), "expected a workflow of format 8, found format 7"),
+        (lambda d: d.update(format=8), "expected a workflow of format 9, found format 8"),
+        (lambda d: d.update(extra=1), "expected the keys history, grown_from, got .* extra"),
         (lambda d: d.pop("history"), "expected a workflow of a behaviour log"),
-        (lambda d: d.update(operators=[]), "expected a workflow of a behaviour log"),
+        (
+            lambda d: d["operators"][-1].update(operator="Categorify"),
+            "expected a workflow of a behaviour log",
+        ),
+        (lambda d: d.update(operators=[]), r"nodes\[0\]: expected one of the operators"),
         (configured("rules", lambda r: r.update(seed="1")), "rules.seed: expected int, found '1'"),
         (configured("rules", lambda r: r.update(seed=-1)), "workflow.json: .*`seed` should lie"),
         (
@@ -217,6 +230,32 @@ def configured(name, change):
             "should not be empty, contain `/`",
         ),
         (configured("columns", lambda c: c.update(item_features="cat_id")), "expected list"),
+        (learned("sizes", lambda s: s.update(cat_id="3")), "sizes.cat_id: expected a whole number"),
+        (
+            learned("sizes", lambda s: s.update(cat_id=s["cat_id"] + 1)),
+            "cat_id.parquet, column 'id': expected [0-9]+ values, found [0-9]+",
+        ),
+        (learned("sizes", lambda s: s.pop("cat_id")), "cat_id.parquet, column 'id': expected 0"),
+        (
+            lambda d: d["files"].pop("categories/cat_id.parquet"),
+            "files: expected the SHA-256 of categories/cat_id.parquet, found none",
+        ),
+        (
+            lambda d: d["history"].update(files={}),
+            "history.files: expected names of files, one at least, found none",
+        ),
+        (
+            lambda d: d["history"].update(files={"../x.parquet": "0"}),
+            "history.files: expected names of files, one at least, found '../x.parquet'",
+        ),
+        (
+            lambda d: d["history"].update(files={"": "0"}),
+            "history.files: expected names of files, one at least, found ''",
+        ),
+        (
+            lambda d: d["history"].update(longest="6"),
+            "history.longest: expected a whole number, got the text '6'",
+        ),
     ],
 )
 def test_a_changed_document_is_refused(artefacts, change, message):
@@ -256,4 +295,47 @@ def test_changed_or_missing_vocabularies_are_refused(artefacts):
         FittedWorkflow.load(artefacts)
     (artefacts / "workflow.json").write_text("{")
     with pytest.raises(MerlinSimError, match="expected JSON"):
+        FittedWorkflow.load(artefacts)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("cat_id", lambda t: t.slice(0, 0), "'id': expected [0-9]+ values, found 0"),
+        ("cat_id", lambda t: pa.concat_tables([t, t]), "'id': expected [0-9]+ values, found"),
+        ("cat_id", lambda t: t.set_column(0, "id", pc.add(t["id"], 1)), "'id': expected 1 to"),
+        ("cat_id", lambda t: t.drop_columns(["id"]), "'id': expected [0-9]+ values, found 0"),
+        ("item_id", lambda t: t.drop_columns(["count"]), "'count': expected [0-9]+ values, found"),
+        (
+            "item_id",
+            lambda t: t.set_column(2, "count", t["count"].cast("string")),
+            "'count': expected whole numbers, found text",
+        ),
+        (
+            "cat_id",
+            lambda t: t.set_column(1, "key", pa.array([None, *t["key"].to_pylist()[1:]])),
+            "'key': expected a value in each row, found null",
+        ),
+        (
+            "user_id",
+            lambda t: t.set_column(1, "key", pa.array([*t["key"].to_pylist()[1:], t["key"][1]])),
+            "'key': expected each value once, found '.+' again",
+        ),
+        (
+            "user_id",
+            lambda t: t.set_column(0, "id", pa.array([1, 1, *range(3, len(t) + 1)])),
+            "'id': expected each value once, found 1 again",
+        ),
+    ],
+)
+def test_vocabularies_that_cannot_be_some_are_refused_under_any_digest(
+    artefacts, name, change, message
+):
+    path = artefacts / f"categories/{name}.parquet"
+    pq.write_table(change(pq.read_table(path)), path)
+    edit(
+        artefacts / "workflow.json",
+        lambda document: document["files"].update({f"categories/{name}.parquet": sha256(path)}),
+    )
+    with pytest.raises(MerlinSimError, match=f"{name}.parquet, column {message}"):
         FittedWorkflow.load(artefacts)

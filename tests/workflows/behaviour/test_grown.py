@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
+from attack.damage import TREE_CHANGES
+from hypothesis import given
 
-from merlin_sim.foundation.digest import DIGEST
+from merlin_sim.foundation.digest import DIGEST, sha256, with_own_digest
+from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.schemas.fitted_record import number_records
-from merlin_sim.workflows.ops.saving import read_workflow_document
+from merlin_sim.workflows.ops.saving import load_workflow, read_workflow_document
 from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
 
 pytestmark = pytest.mark.slow
@@ -225,6 +231,63 @@ def test_histories_go_on_while_ids_grow(run, files, grown):
         (who[r.who], what[r.what_trgt], tuple(what[i] for i in r.what_pos))
         for r in found.itertuples()
     )
+
+
+def _first_cell(cell):
+    """The change of a column that puts ``cell`` into its first row."""
+    return lambda column: pa.array([cell, *column.to_pylist()[1:]], column.type)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("brand", _first_cell(-3), "expected 1 to [0-9]+, found -3"),
+        ("brand", _first_cell(0), "expected 1 to [0-9]+, found 0"),
+        ("weight", _first_cell(2**62), f"expected 1 to [0-9]+, found {2**62:,}"),
+        ("brand", _first_cell(None), "expected a value in each row, found null"),
+        ("brand", lambda column: column.cast("float64"), "expected whole numbers, found"),
+        ("count", _first_cell(-1), "expected 0 to [0-9,]+, found -1"),
+        ("count", _first_cell(2**62), f"expected 0 to [0-9,]+, found {2**62:,}"),
+        ("genres", _first_cell([1, -1]), "expected 1 to [0-9]+, found -1"),
+        ("genres", _first_cell([1, None]), "expected a value in each row, found null"),
+        ("genres", _first_cell([1, 1, 1, 1]), "lengths of lists: expected 0 to 3, found 4"),
+        ("genres", lambda column: pa.array([1] * len(column)), "a list in each row, found"),
+        ("look", lambda column: pa.array([[1.0]] * len(column)), "expected 2 to 2, found 1"),
+        ("look", _first_cell([1.0, None]), "expected a value in each row, found null"),
+        ("price", _first_cell(None), "expected a value in each row, found null"),
+        ("price", lambda column: pa.array([True] * len(column)), "expected numbers, found"),
+    ],
+)
+def test_forged_items_are_refused_under_any_digest(grown, tmp_path, name, change, message):
+    old = grown[0]
+    shutil.copytree(old / "categories", tmp_path / "categories")
+    path = tmp_path / "categories" / "what.parquet"
+    table = pq.read_table(path)
+    place = table.column_names.index(name)
+    column = change(table[name].combine_chunks())
+    pq.write_table(table.set_column(place, name, column), path)
+    document = json.loads((old / "workflow.json").read_text())
+    document.pop(DIGEST)
+    document["files"]["categories/what.parquet"] = sha256(path)
+    (tmp_path / "workflow.json").write_text(with_own_digest(document))
+    with pytest.raises(MerlinSimError, match=f"what.parquet, column '{name}'.*{message}"):
+        FittedWorkflow.load(tmp_path)
+
+
+@given(TREE_CHANGES)
+def test_whatever_a_workflow_says_is_loaded_or_refused(grown, tmp_path_factory, damage):
+    old, copy = grown[0], tmp_path_factory.getbasetemp() / "damaged workflow"
+    if not copy.exists():
+        shutil.copytree(old, copy)
+    document = json.loads((old / "workflow.json").read_text())
+    document.pop(DIGEST)
+    damage.change(document)
+    (copy / "workflow.json").write_text(with_own_digest(document), errors="surrogatepass")
+    for load in (FittedWorkflow.load, load_workflow):
+        try:
+            load(copy)
+        except MerlinSimError as error:
+            assert str(copy) in str(error)
 
 
 def test_the_users_layout_grows_too(run, run_cli, files):

@@ -14,6 +14,7 @@ from feature_logs import OPTIONS, feature_log, write_csv, write_features
 from fed_samples import assert_same_samples
 
 from merlin_sim.dataloader.open_loader import open_loader
+from merlin_sim.foundation.digest import DIGEST, with_own_digest
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.channels import contract_named
@@ -248,6 +249,16 @@ def test_the_next_day_gets_what_was_learned(log, run, files, dataset):
     learned = number_records(old)["age"][1]["learned"]
     raw = pd.Series(ages * learned["stds"]["age"] + learned["means"]["age"])
     assert raw.between(0, 41).all() and raw.nunique() > 20
+
+
+@pytest.mark.parametrize("value", ["wide", {}, {"age": None}, {"age": "1"}, {"age": float("nan")}])
+def test_a_workflow_that_was_changed_is_refused(dataset, tmp_path, value):
+    document = json.loads((dataset / "workflow.json").read_text())
+    document.pop(DIGEST)
+    number_records(document)["age"][1]["learned"]["stds"] = value
+    (tmp_path / "workflow.json").write_text(with_own_digest(document))
+    with pytest.raises(MerlinSimError, match="stds of 'age': expected a finite number, found"):
+        FittedWorkflow.load(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import numpy as np
 import nvtabular as nvt
@@ -14,6 +15,8 @@ from merlin.schema import Tags
 
 import merlin_sim as ms
 from merlin_sim import ops
+from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.workflows.transcoding.users import UsersTranscoder
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*in CPU mode"),
@@ -326,3 +329,87 @@ def test_values_of_items_that_change_are_written_by_time(tmp_path):
         assert pq.read_table(path).equals(pq.read_table(tmp_path / "b/users" / path.name))
     samples = ms.FittedWorkflow.load(tmp_path / "dataset").samples(log[log["user"] < "u05"], "test")
     assert len(samples) > 5
+
+
+@ops.register(name="tests.Named")
+class Named(nvt.ops.StatOperator):
+    """An operator of one's own that learned something of the name that others keep files under."""
+
+    def fit(self, col_selector, ddf):
+        return ddf[col_selector.names].max()
+
+    def fit_finalize(self, dask_stats):
+        self.vocabularies = list(dask_stats.index)
+
+    def clear(self):
+        pass
+
+    def transform(self, col_selector, df):
+        return df[col_selector.names]
+
+    def get_config(self):
+        return {}
+
+    def get_learned(self, directory):
+        return {"vocabularies": self.vocabularies}
+
+    def set_learned(self, learned, directory):
+        self.vocabularies = learned["vocabularies"]
+
+
+def rows_of(ids, numbers, name) -> nvt.Workflow:
+    group = ops.GroupHistories(
+        user="user", item="item", order="time", split=ops.ByTime(TEST_FROM), user_numbers=(name,)
+    )
+    return nvt.Workflow(ids + numbers + ["time"] >> group)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("operator", "name"),
+    [
+        (lambda out: ["user"] >> nvt.ops.JoinGroupby(["price"], ["mean"], out_path=out),
+         "user_price_mean"),
+        (lambda out: ["user"] >> nvt.ops.TargetEncoding("clicked", kfold=1, out_path=out),
+         "TE_user_clicked"),
+        (lambda out: ["user"] >> nvt.ops.JoinExternal(
+            pd.DataFrame({"user": [f"u{n:02d}" for n in range(50)], "age": np.arange(50.0)}),
+            on=["user"]), "age"),
+        (lambda out: ["price"] >> Named(), "price"),
+    ],
+    ids=["JoinGroupby", "TargetEncoding", "JoinExternal", "one of one's own"],
+)  # fmt: skip
+def test_a_dataset_with_operators_that_keep_files_is_loaded_elsewhere(tmp_path, operator, name):
+    log = Dataset(some_log(), cpu=True)
+    ids = ["user", "item"] >> ops.Categorify(out_path=str(tmp_path))
+    workflow = rows_of(ids, operator(str(tmp_path))[name] >> nvt.ops.Normalize(), name)
+    workflow.fit(log)
+    ms.write_dataset(workflow, log, tmp_path / "made")
+    wanted = workflow.transform(log).to_ddf().compute(scheduler="synchronous")
+    shutil.move(tmp_path / "made", tmp_path / "moved")
+    fitted = ms.FittedWorkflow.load(tmp_path / "moved")
+    for loaded in (fitted.workflow, ms.load_workflow(tmp_path / "moved")):
+        found = loaded.transform(log).to_ddf().compute(scheduler="synchronous")
+        pd.testing.assert_frame_equal(found, wanted)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", ["category", "second", "unique.category_second"])
+def test_an_altered_vocabulary_of_a_joint_group_is_refused(tmp_path, file):
+    rows = some_log()
+    log = Dataset(rows.assign(second=rows["category"].replace("c4", "c9")), cpu=True)
+    ids = ["user", "item", ["category", "second"]] >> ops.Categorify(out_path=str(tmp_path))
+    workflow = nvt.Workflow(
+        ids + ["time"] >> ops.GroupHistories("user", "item", "time", split=ops.ByTime(TEST_FROM))
+    )
+    workflow.fit(log)
+    ms.write_dataset(workflow, log, tmp_path / "made")
+    UsersTranscoder(DatasetDirectory.open(tmp_path / "made")).transcode(tmp_path / "samples")
+    for name in ("made", "samples"):
+        domains = ("user", "item", "category", "second")
+        assert ms.FittedWorkflow.load(tmp_path / name).domains == domains
+    path: Path = next((tmp_path / "made").rglob(f"{file}.parquet"))
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    for load in (ms.FittedWorkflow.load, ms.load_workflow):
+        with pytest.raises(ms.MerlinSimError, match=f"/{file}.parquet: not the file that"):
+            load(tmp_path / "made")
