@@ -20,6 +20,7 @@ from merlin.io import Dataset
 from ...foundation.digest import sha256
 from ...foundation.exceptions import MerlinSimError, UnfitNumberError
 from ...foundation.files import copy_directory, staged_directory, whole_file
+from ...foundation.hashing import hash_keys
 from ...foundation.process_wide import quiet_merlin
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.item_table import COUNT
@@ -33,6 +34,7 @@ from ..fitted_numbers import FittedNumbers
 from ..frames import distinct, frame_from_arrow
 from ..ops.categorify import Categorify
 from ..ops.group_histories import GroupHistories
+from ..ops.key_index import ABSENT, KeyIndex
 from ..ops.workflow import Workflow
 from ..rules import ALL_ROWS, LATEST, VALIDATION, SampleRules, Split
 from ..schedulers import fitting_on, written_by_task
@@ -413,19 +415,24 @@ class _Run:
         )
 
     def _count_unseen(self, workflow: nvt.Workflow) -> None:
-        """Count what the vocabularies do not know."""
+        """Count what the vocabularies do not know, file by file."""
         settings, summary, item = self.settings, self.summary, self.settings.columns.item
         if not settings.fits:
             _check_types_of_keys(self, workflow)
-        rows = read_all(self.work / EVENTS, [item, *place_columns(settings.columns)])
-        if PLACE in rows.column_names:  # earlier rows are not those of the log
-            rows = rows.filter(pc.greater_equal(rows[PLACE], 0))
-        items = rows[item].combine_chunks().dictionary_encode()
-        keys = keys_of(workflow, item).cast(items.dictionary.type)
-        is_unseen = pc.is_null(pc.index_in(items.dictionary, keys))
-        unseen = items.filter(is_unseen.take(items.indices))
-        summary.unseen_rows, summary.unseen_items = len(unseen), len(distinct(unseen))
-        if len(unseen) == len(items):
+        events, known = self._events(), KeyIndex(keys_of(workflow, item))
+        interactions, hashes = 0, np.zeros(0, np.uint64)
+        for name in events.names:
+            rows = events.table(name)
+            if PLACE in rows.column_names:  # earlier rows are not those of the log
+                rows = rows.filter(pc.greater_equal(rows[PLACE], 0))
+            items = rows[item].combine_chunks().dictionary_encode()
+            is_unseen = known.positions(items.dictionary.cast(known.keys.type)) == ABSENT
+            unseen = items.filter(pa.array(is_unseen[np.asarray(items.indices)]))
+            interactions += len(items)
+            summary.unseen_rows += len(unseen)
+            hashes = np.union1d(hashes, hash_keys(distinct(unseen)))
+        summary.unseen_items = len(hashes)
+        if summary.unseen_rows == interactions:
             raise summary.stopped(
                 f"{settings.files}: column {item!r}: expected items that the fitted workflow "
                 f"knows, found none: {summary.unseen_items:,} others.",
@@ -544,10 +551,11 @@ def _check_types_of_keys(run: _Run, workflow: nvt.Workflow) -> None:
     """Refuse users and items of another type: none would be known."""
     columns, fitted = run.settings.columns, run.settings.fitted
     assert fitted is not None
-    rows = read_all(run.work / EVENTS, [columns.item, columns.user])
+    events = run._events()
+    schema = events.table(events.names[0]).schema
     for name in (columns.item, columns.user):
         expected = pa.array([fitted.vocabularies.first_key(name)]).type
-        received = rows[name].type
+        received = schema.field(name).type
         if pa.types.is_dictionary(received):
             received = received.value_type
         if expected != received:

@@ -15,6 +15,7 @@ from rows_without_order import rows_of
 
 from merlin_sim.foundation.digest import DIGEST, sha256, with_own_digest
 from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.workflows.preprocess import preprocess_log
 from merlin_sim.workflows.preprocess.earlier_histories import COUNTED
 from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
 
@@ -237,7 +238,7 @@ def test_without_histories_a_new_day_starts_cold_and_says_so(run, files, days):
 
 
 @pytest.mark.slow
-def test_what_has_no_id_is_counted(run, files):
+def test_what_has_no_id_is_counted(run, files, monkeypatch):
     log = some_log()
     log[log["when"] < HALF].to_parquet(files / "known.parquet")
     assert run("known", log="known.parquet").exit_code == 0
@@ -246,6 +247,7 @@ def test_what_has_no_id_is_counted(run, files):
     new["who"] += np.where(new["who"] == 3, 500, 0)
     new.to_parquet(files / "strange.parquet")
     options = ("--fitted", files / "known", "--history", files / "known")
+    monkeypatch.setattr(preprocess_log, "number_of_buckets", lambda size: 5)
     result = run("strange", *options, log="strange.parquet")
     assert result.exit_code == 0, result.output
     together = pd.concat([log[log["when"] < HALF], new]).groupby("who").size()
