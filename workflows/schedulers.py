@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -240,27 +240,31 @@ def open_scheduler(where: str = AUTO, workers: int | None = None) -> Iterator[Sc
 
 
 @contextmanager
-def _local_client(workers: int) -> Iterator[Any]:
-    from distributed import Client, LocalCluster
+def _client_of(
+    cluster: Callable[..., Any], settings: Mapping[str, Any], **more: Any
+) -> Iterator[Any]:
+    """Start a cluster on this machine, whose workers have one thread and no dashboard."""
+    from distributed import Client
 
-    settings = {
-        "distributed.worker.daemon": True,
-        "distributed.comm.timeouts.connect": "60s",
-        **LOST_WORKER,
-    }
     with (
-        dask.config.set(settings),
-        LocalCluster(
-            n_workers=workers,
+        dask.config.set({"distributed.comm.timeouts.connect": "60s", **LOST_WORKER, **settings}),
+        cluster(
             threads_per_worker=1,
             memory_limit=0,
             dashboard_address=None,
             silence_logs=40,
             preload=[process_wide.__name__],
-        ) as cluster,
-        Client(cluster) as client,
+            **more,
+        ) as started,
+        Client(started) as client,
     ):
         yield client
+
+
+def _local_client(workers: int) -> AbstractContextManager[Any]:
+    from distributed import LocalCluster
+
+    return _client_of(LocalCluster, {"distributed.worker.daemon": True}, n_workers=workers)
 
 
 def _gpus() -> tuple[Gpu, ...]:
@@ -269,15 +273,13 @@ def _gpus() -> tuple[Gpu, ...]:
     return gpus if gpus and uses_gpu() else ()
 
 
-@contextmanager
-def _gpu_client() -> Iterator[Any]:
+def _gpu_client() -> AbstractContextManager[Any]:
     """Start one worker a GPU, each with half of its memory as a pool that grows, and spilling.
 
     cupy takes from that pool too: it would keep what it once had, and what is short for it would
     have nothing spilled.
     """
     from dask_cuda import LocalCUDACluster
-    from distributed import Client
 
     memory = {
         "device_memory_limit": SPILL_ABOVE,
@@ -287,20 +289,8 @@ def _gpu_client() -> Iterator[Any]:
     known = inspect.signature(LocalCUDACluster).parameters  # 23.8 spills results, and no more
     if "enable_cudf_spill" in known:  # what workers send can then only be taken by one that does
         spill()
-    with (
-        dask.config.set({"distributed.comm.timeouts.connect": "60s", **LOST_WORKER}),
-        LocalCUDACluster(
-            threads_per_worker=1,
-            memory_limit=0,
-            rmm_pool_size=POOL,
-            dashboard_address=None,
-            silence_logs=40,
-            preload=[process_wide.__name__],
-            **{name: value for name, value in memory.items() if name in known},
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        yield client
+    taken = {name: value for name, value in memory.items() if name in known}
+    return _client_of(LocalCUDACluster, {}, rmm_pool_size=POOL, **taken)
 
 
 @contextmanager
