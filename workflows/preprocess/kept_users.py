@@ -335,15 +335,6 @@ def _count_changing(
     return int(changes_by_code(numbered, users).sum())
 
 
-def read_all(directory: Path, columns: list[str]) -> pa.Table:
-    """Read columns of a directory of arrow files as one table."""
-    tables = []
-    for path in sorted(directory.glob("*.arrow")):
-        with pa.memory_map(str(path)) as source:
-            tables.append(pa.ipc.open_file(source).read_all().select(columns))
-    return pa.concat_tables(tables).combine_chunks()
-
-
 def _encoded(table: pa.Table) -> pa.Table:
     """Text as dictionaries: what is made of a key is made once."""
     columns = [

@@ -49,7 +49,7 @@ from .dataset_writer import (
 from .earlier_histories import HISTORY, EarlierHistories, kept_for_next
 from .fitted import write_fitted
 from .graph import behaviour_graph, place_columns
-from .kept_users import EVENTS, Given, KeepLongUsers, read_all
+from .kept_users import EVENTS, Given, KeepLongUsers
 from .settings import (
     SAMPLES,
     Settings,
@@ -313,7 +313,8 @@ class _Run:
             return rules
         split = split_of(rules, settings.source)
         assert split is not None and split.test_from is not None
-        events = read_all(self.work / EVENTS, [columns.user, columns.timestamp, *columns.roles])
+        names, kept = [columns.user, columns.timestamp, *columns.roles], self._events()
+        events = pa.concat_tables(kept.table(name).select(names) for name in kept.names)
         trains = split.parts_of(events, columns.user, columns.timestamp) == 0
         for name in columns.roles:
             roles = columns.roles_of(np.asarray(events[name]).astype(np.int64))
