@@ -72,7 +72,7 @@ PASSING = (
 Record = Mapping[str, Any]
 
 
-def require_shape(file: Path, value: Any, shape: Any, *path: str | int) -> None:
+def require_shape(file: Path | str, value: Any, shape: Any, *path: str | int) -> None:
     """Refuse a part of a JSON file that has another shape.
 
     Args:

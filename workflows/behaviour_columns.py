@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ..foundation.exceptions import MerlinSimError
+from ..schemas.fitted_record import NOTHING, require_shape
 from ..schemas.users_layout import JOINS, POSITIVE, SAMPLE
 from .feature import (
     INTERACTION,
@@ -340,30 +341,17 @@ def roles_of_labels(labels: Any) -> Any:
     return labels * (TAKEN - SHOWN) + SHOWN
 
 
+SHAPES: dict[str, Any] = {
+    "str": str, "int": int, "bool": bool, "float": float, "None": NOTHING, "tuple[str, ...]": [str],
+}  # fmt: skip
+
+
 def checked_arguments(
     plain: Mapping[str, Any], kind: Any, where: str, leave_out: tuple[str, ...] = ()
 ) -> dict[str, Any]:
     """The arguments of a dataclass of str, int, bool, tuples of str and None, read from JSON."""
     entries = [entry for entry in fields(kind) if entry.name not in leave_out]
-    names = [entry.name for entry in entries]
-    if sorted(plain) != sorted(names):
-        raise MerlinSimError(
-            f"{where}: expected the keys {', '.join(names)}, found {', '.join(plain)}."
-        )
-    arguments: dict[str, Any] = {}
-    for entry in entries:
-        value = plain[entry.name]
-        of, _, optional = str(entry.type).partition(" | ")
-        wanted: Any = {"str": str, "int": int, "bool": bool, "float": float}.get(of, list)
-        if optional and value is None:
-            arguments[entry.name] = None
-            continue
-        fits = type(value) is wanted and (
-            wanted is not list or all(isinstance(one, str) for one in value)
-        )
-        if not fits:
-            raise MerlinSimError(
-                f"{where}.{entry.name}: expected {wanted.__name__}, found {value!r:.60}."
-            )
-        arguments[entry.name] = tuple(value) if wanted is list else value
-    return arguments
+    types = {entry.name: str(entry.type).split(" | ") for entry in entries}
+    shape = {name: tuple(SHAPES[one] for one in of) for name, of in types.items()}
+    require_shape(where, plain, shape)
+    return {n: tuple(value) if isinstance(value, list) else value for n, value in plain.items()}

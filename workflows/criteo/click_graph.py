@@ -18,6 +18,7 @@ from ...foundation.exceptions import MerlinSimError
 from ...foundation.files import read_json
 from ...schemas.channels import CATEGORICAL, LABEL, NUMERICAL, PLAIN_ROWS
 from ...schemas.feature_spec import Chunk, FeatureSpec
+from ...schemas.fitted_record import require_shape
 from ...schemas.item_table import COUNT, ID, KEY
 from ...schemas.merlin_schema import to_feature_spec
 from ..frames import array_module, new_frame
@@ -144,14 +145,14 @@ def load_clicks(directory: Path | str) -> tuple[nvt.Workflow, CriteoRules]:
     Raises:
         MerlinSimError: Where a file is missing, changed, or of another kind of log.
     """
-    document = read_workflow_document(directory)
+    path, document = Path(directory) / WORKFLOW_FILE, read_workflow_document(directory)
     if document.get("log") != LOG:
         raise MerlinSimError(
-            f"{Path(directory) / WORKFLOW_FILE}: expected a workflow that `preprocess criteo` "
-            "fitted, found another."
+            f"{path}: expected a workflow that `preprocess criteo` fitted, found another."
         )
+    rules = document.get("rules")
+    require_shape(path, rules, {"thresholds": [int], "count_in": str}, "rules")
     workflow = load_workflow(directory)
-    rules = document["rules"]
     return workflow, CriteoRules(tuple(rules["thresholds"]), rules["count_in"])
 
 

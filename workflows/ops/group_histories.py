@@ -807,7 +807,9 @@ class GroupHistories(StatOperator):
         stated = config["features"]
         features = FeatureSet() if stated is None else features_from_plain(stated, where)
         leave_out = ("features",)
-        named = checked_arguments(config["columns"], BehaviourColumns, where, leave_out)
+        named = checked_arguments(
+            config["columns"], BehaviourColumns, f"{where}.columns", leave_out
+        )
         columns = BehaviourColumns(**named, features=features)
         rules = SampleRules(**checked_arguments(config["rules"], SampleRules, f"{where}.rules"))
         split = rules.split

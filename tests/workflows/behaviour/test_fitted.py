@@ -218,7 +218,10 @@ def learned(name, change):
             "expected a workflow of a behaviour log",
         ),
         (lambda d: d.update(operators=[]), r"nodes\[0\]: expected one of the operators"),
-        (configured("rules", lambda r: r.update(seed="1")), "rules.seed: expected int, found '1'"),
+        (
+            configured("rules", lambda r: r.update(seed="1")),
+            "rules: seed: expected a whole number, got the text '1'",
+        ),
         (configured("rules", lambda r: r.update(seed=-1)), "workflow.json: .*`seed` should lie"),
         (
             configured("rules", lambda r: r.update(validation_from="3")),
@@ -229,7 +232,10 @@ def learned(name, change):
             configured("columns", lambda c: c.update(user="../x")),
             "should not be empty, contain `/`",
         ),
-        (configured("columns", lambda c: c.update(item_features="cat_id")), "expected list"),
+        (
+            configured("columns", lambda c: c.update(item_features="cat_id")),
+            "item_features: expected a list, got the text 'cat_id'",
+        ),
         (learned("sizes", lambda s: s.update(cat_id="3")), "sizes.cat_id: expected a whole number"),
         (
             learned("sizes", lambda s: s.update(cat_id=s["cat_id"] + 1)),

@@ -238,6 +238,9 @@ def test_a_workflow_of_another_log_is_refused(tmp_path):
     save_workflow(numbers.fit(Dataset(pd.DataFrame({"stock": [1.0]}))), tmp_path)
     with pytest.raises(MerlinSimError, match="that `preprocess criteo` fitted, found another"):
         load_clicks(tmp_path)
+    save_workflow(numbers, tmp_path, log="criteo", rules={"thresholds": 3, "count_in": "all"})
+    with pytest.raises(MerlinSimError, match="rules.thresholds: expected a list, got the number 3"):
+        load_clicks(tmp_path)
 
 
 def spoil(raw, directory, day, row):
