@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from ..foundation.exceptions import MerlinSimError
 from ..schemas.item_table import COUNT, ID, KEY, ItemTable, read_vocabulary
-from ..schemas.parquet import UNREADABLE, is_list, read_footer, type_in_words, why
+from ..schemas.parquet import is_list, read_footer, type_in_words
 from .behaviour_columns import BehaviourColumns
 from .feature import ITEM
 
@@ -37,14 +37,6 @@ class Vocabularies:
         """A domain's raw keys by id: the first has id 1."""
         table = read_vocabulary(self.path(domain), [ID, KEY])
         return table.sort_by(ID)[KEY].to_pandas()
-
-    def first_key(self, domain: str) -> Any:
-        """The raw key of id 1."""
-        try:
-            with pq.ParquetFile(self.path(domain)) as file:
-                return next(file.iter_batches(1, columns=[KEY]))[KEY][0].as_py()
-        except UNREADABLE as error:
-            raise MerlinSimError(f"{self.path(domain)}: cannot be read ({why(error)}).") from error
 
     def check(self, columns: BehaviourColumns, sizes: Mapping[str, int]) -> None:
         """Look at all ids, keys and values, which a right digest does not make right.

@@ -23,8 +23,8 @@ from ...foundation.files import copy_directory, staged_directory, whole_file
 from ...foundation.hashing import hash_keys
 from ...foundation.process_wide import quiet_merlin
 from ...schemas.dataset import DatasetDirectory
-from ...schemas.item_table import COUNT
-from ...schemas.parquet import type_in_words
+from ...schemas.item_table import COUNT, KEY
+from ...schemas.parquet import read_footer, type_in_words
 from ...schemas.users_layout import POPULARITY, SAMPLE
 from ...schemas.users_layout import USERS as USERS_LAYOUT
 from ..behaviour_columns import PLACE, BehaviourColumns
@@ -358,7 +358,7 @@ class _Run:
         events = self._events()
         group: GroupHistories = workflow.output_node.op
         if settings.fitted is not None:
-            _check_types_of_keys(self, workflow)
+            _check_types_of_keys(self)
         if group.rules.fit_on != ALL_ROWS or group.columns.continued:
             (self.work / "trains").mkdir()
             mark = MarkTraining(events, group, self.work / "trains")
@@ -419,7 +419,7 @@ class _Run:
         """Count what the vocabularies do not know, file by file."""
         settings, summary, item = self.settings, self.summary, self.settings.columns.item
         if not settings.fits:
-            _check_types_of_keys(self, workflow)
+            _check_types_of_keys(self)
         events, known = self._events(), KeyIndex(keys_of(workflow, item))
         interactions, hashes = 0, np.zeros(0, np.uint64)
         for name in events.names:
@@ -548,18 +548,18 @@ def newest_tenth(times: npt.NDArray[Any]) -> Any:
     return first.item()
 
 
-def _check_types_of_keys(run: _Run, workflow: nvt.Workflow) -> None:
+def _check_types_of_keys(run: _Run) -> None:
     """Refuse users and items of another type: none would be known."""
     columns, fitted = run.settings.columns, run.settings.fitted
     assert fitted is not None
     events = run._events()
     schema = events.table(events.names[0]).schema
     for name in (columns.item, columns.user):
-        expected = pa.array([fitted.vocabularies.first_key(name)]).type
+        expected = read_footer(fitted.vocabularies.path(name))[1].field(KEY).type
         received = schema.field(name).type
         if pa.types.is_dictionary(received):
             received = received.value_type
-        if expected != received:
+        if pa.types.is_integer(expected) != pa.types.is_integer(received):
             raise MerlinSimError(
                 f"{run.settings.files}: column {name!r}: expected {type_in_words(expected)}, as "
                 f"the workflow was fitted on, found {type_in_words(received)}."
