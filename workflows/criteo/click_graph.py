@@ -150,7 +150,7 @@ def load_clicks(directory: Path | str) -> tuple[nvt.Workflow, CriteoRules]:
         raise MerlinSimError(
             f"{path}: expected a workflow that `preprocess criteo` fitted, found another."
         )
-    rules = document.get("rules")
+    rules: Any = document.get("rules")
     require_shape(path, rules, {"thresholds": [int], "count_in": str}, "rules")
     workflow = load_workflow(directory)
     return workflow, CriteoRules(tuple(rules["thresholds"]), rules["count_in"])
