@@ -11,6 +11,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from ..foundation.batch_names import HISTORY_END
+from ..foundation.in_xla import search_sorted
 from ..schemas.channels import NEGATIVE_HISTORY, POSITIVE_HISTORY
 from .draws import row_key, sample_key, user_key
 from .sample_columns import SampleColumns
@@ -254,8 +255,7 @@ class BehaviourSamples(tf.Module):
 
         def is_known(item: tf.Tensor) -> tf.Tensor:
             wanted = row * (items.last + 1) + tf.cast(item, tf.int64)
-            found = tf.searchsorted(known, tf.reshape(wanted, [-1]), out_type=tf.int64)
-            found = tf.minimum(tf.reshape(found, tf.shape(wanted)), tf.size(known, tf.int64) - 1)
+            found = tf.minimum(search_sorted(known, wanted), tf.size(known, tf.int64) - 1)
             return tf.equal(tf.gather(known, found), wanted)
 
         return items.draw_unknown(key, is_known)
@@ -275,8 +275,7 @@ class BehaviourSamples(tf.Module):
         for name, place in self.columns.lifetime_counts.items():
             first = self.columns.feature_known_last(place, targets) * span + start
             keys, wanted = users.more[OCCURRENCES.format(place)], tf.stack([first, first + seen])
-            found = tf.searchsorted(keys, tf.reshape(wanted, [-1]), out_type=tf.int64)
-            begin, end = tf.unstack(tf.reshape(found, tf.shape(wanted)))
+            begin, end = tf.unstack(search_sorted(keys, wanted))
             count = tf.where(targets > 0, end - begin, tf.zeros_like(end))
             made[name] = tf.math.log1p(tf.cast(count, tf.float32))
         return made

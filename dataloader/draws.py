@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from ..foundation import hashing
 from ..foundation.hashing import UNIT, mix_arrays
+from ..foundation.in_xla import search_sorted
 
 MOST_DRAWS = 32
 """How often an item is drawn before the next one that the user has not is taken."""
@@ -108,8 +109,7 @@ class Items:
         index = tf.cast(unit * (UNIT * self.size), tf.int64)
         if self._repeated is not None:
             return tf.gather(self._repeated, index)
-        flat = tf.searchsorted(self._cumulative, tf.reshape(index, [-1]), "right", tf.int64)
-        return tf.cast(tf.reshape(flat, tf.shape(index)), self.dtype)
+        return tf.cast(search_sorted(self._cumulative, index, "right"), self.dtype)
 
     def draw_unknown(self, key: tf.Tensor, is_known: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
         """Draw item 0 of a key, again while the user knows it.

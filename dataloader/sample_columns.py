@@ -21,6 +21,7 @@ from merlin.schema import Schema
 
 from ..foundation.gpu_forms import has_gpu_forms
 from ..foundation.hashing import CROSS_SALT
+from ..foundation.in_xla import search_sorted
 from ..schemas.channels import (
     CONTEXT_FEATURES,
     HISTORY_TIME_INTERVALS,
@@ -67,9 +68,8 @@ class InTime:
     def rows_before(self, ids: tf.Tensor, rank: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Where the rows of ids begin, and where those before a time end; int64."""
         wanted = tf.cast(ids, tf.int64) * self._span + tf.cast(rank, tf.int64)
-        found = tf.searchsorted(self._keys, tf.reshape(wanted, [-1]), out_type=tf.int64)
         start = tf.gather(self._starts, ids)
-        return start, tf.maximum(start, tf.reshape(found, tf.shape(wanted)))
+        return start, tf.maximum(start, search_sorted(self._keys, wanted))
 
     def has_rows(self, ids: tf.Tensor) -> tf.Tensor:
         """Whether ids have any row."""

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 import tensorflow as tf
-from keras.utils import control_flow_util
 
 from ....foundation.gpu_forms import has_gpu_forms
+from ....foundation.in_xla import in_xla
 from ..shapes import sizes
 
 MOST_RANKED = 512
@@ -50,7 +50,7 @@ def _top_k_of_rows(weights: tf.Tensor, top_k: int) -> tf.Tensor:
     """Mark the same of rows: [rows, positions]."""
     if has_gpu_forms():  # a choice by what the rows hold would wait for the GPU
         positions = weights.shape[1]
-        if _in_xla() and positions is not None and positions <= MOST_RANKED:
+        if in_xla() and positions is not None and positions <= MOST_RANKED:
             marked = _of_best_ranks(weights, top_k)
         else:
             marked = _with_first_ties(weights, _last_that_gets_in(weights, top_k), top_k)
@@ -80,23 +80,18 @@ def _of_best_ranks(weights: tf.Tensor, top_k: int) -> tf.Tensor:
 
 def _last_that_gets_in(weights: tf.Tensor, top_k: int) -> tf.Tensor:
     """Return the ``top_k``-th greatest weight of each row: [batch, 1]."""
-    if not _in_xla() and not has_gpu_forms():  # the kernel is a CPU's
+    if not in_xla() and not has_gpu_forms():  # the kernel is a CPU's
         nth = tf.raw_ops.NthElement(input=weights, n=top_k - 1, reverse=True)
         return nth[:, tf.newaxis]
     best = tf.math.top_k(weights, k=top_k, sorted=False).values
     return tf.reduce_min(best, axis=1, keepdims=True)
 
 
-def _in_xla() -> bool:
-    """Return whether this is compiled, where neither selection nor a choice of rows has a form."""
-    return bool(control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
-
-
 def _without_late_ties(
     weights: tf.Tensor, limit: tf.Tensor, top_k: int, kept: tf.Tensor, counts: tf.Tensor
 ) -> tf.Tensor:
     """Mend the rows in which more were kept than ``top_k``, which are few."""
-    if _in_xla():
+    if in_xla():  # it has no form for a choice of rows
         return tf.cast(_with_first_ties(weights, limit, top_k), tf.float32)
     rows = tf.where(counts > float(top_k))
     mended = _with_first_ties(tf.gather_nd(weights, rows), tf.gather_nd(limit, rows), top_k)
