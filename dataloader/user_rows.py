@@ -236,7 +236,7 @@ class UserRows:
     @property
     def bytes_of_interaction(self) -> int:
         """What one takes on the device: its item, whose it is, and what stands beside it."""
-        more = len(self._lists) - 1 + self.layout.negatives_not_in_history
+        more = len(self._lists) - 1 + len(self.lifetimes) + self.layout.negatives_not_in_history
         return BYTES_OF_INTERACTION + 8 * more
 
     @property

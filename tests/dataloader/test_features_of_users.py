@@ -16,6 +16,7 @@ from merlin_sim.dataloader import loader as loaders
 from merlin_sim.dataloader import sample_columns, sample_loader, user_rows
 from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.foundation.gpu_forms import gpu_forms
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.channels import NEGATIVE_HISTORY, POSITIVE_HISTORY
 from merlin_sim.schemas.dataset import DatasetDirectory
@@ -51,6 +52,7 @@ KINDS = {
         ["--label_column", "clicked", "--negatives", "uniform", "--negatives_per_positive", "2"],
     ),
     "all taken": (COUNTS, ["--negatives_not_in_history"]),
+    "lifetimes": ("lifetime_counts: [what, brand]", ["--negatives_not_in_history"]),
     "behaviours": (
         WITHOUT_ENCODINGS,
         ["--behaviour_column", "did", "--history_behaviours", "view,cart"]
@@ -218,12 +220,20 @@ def test_where_ids_of_items_change_a_row_has_one_position(datasets):
 
 
 @pytest.mark.parametrize("candidates", [1, 3])
-@pytest.mark.parametrize("kind", ["labels and two negatives", "behaviours"])
+@pytest.mark.parametrize("kind", ["labels and two negatives", "behaviours", "lifetimes"])
 def test_eager_graph_and_xla_give_the_same_numbers(datasets, kind, candidates):
     users, _ = datasets(kind, moving=True)
     candidates = min(candidates, users.users.samples_per_position)
     loader = loader_of(users, candidates=candidates, shuffle=True)
     assert_compiled_alike(loader.make, next(loader.inputs()))
+
+
+def test_all_that_interactions_take_on_a_gpu_is_counted(datasets):
+    rows = loader_of(datasets("lifetimes")[0]).users
+    with gpu_forms(True):
+        made = rows.tensors(rows.read(range(len(rows.groups))))
+    taken = {id(t): t for t in tf.nest.flatten(made) if len(t) == len(made.items)}
+    assert sum(tensor.dtype.size for tensor in taken.values()) <= rows.bytes_of_interaction
 
 
 @pytest.mark.parametrize("candidates", [1, 3])
