@@ -127,8 +127,8 @@ def _scaled(number: tf.Tensor, most: int) -> tf.Tensor:
 BINS = 21
 """How many ranges of similarity: twenty from -1 to 1, and that of the very same direction."""
 
-NUDGE = 1e-4
-"""Keeps the cosine of a vector with itself from being rounded below 1, in bins."""
+SAME = 1.0 - 2e-3
+"""The least cosine that counts as 1: a GPU rounds products to TF32, which has ten bits."""
 
 
 @register_block
@@ -170,7 +170,8 @@ class HistorySimilarity(ConfiguredBlock):
         vectors = (tf.stop_gradient(tf.cast(v, tf.float32)) for v in (candidates, history))
         target, positions = (tf.math.l2_normalize(v, axis=-1) for v in vectors)
         cosines = tf.matmul(target, positions, transpose_b=True)
-        bins = tf.cast(tf.floor((cosines + 1.0) * ((BINS - 1) / 2) + NUDGE), tf.int32)
+        cosines = tf.where(cosines > SAME, 1.0, cosines)
+        bins = tf.cast(tf.floor((cosines + 1.0) * ((BINS - 1) / 2)), tf.int32)
         bins = tf.where(history_mask, tf.clip_by_value(bins, 0, BINS - 1), BINS)
         counts = tf.raw_ops.DenseBincount(  # what is not below `size` is not counted
             input=tf.reshape(bins, [users * count, sizes(history)[1]]),

@@ -79,7 +79,21 @@ def test_similarity_counts_cosines_in_21_bins(arrays):
         counts = np.zeros(21)
         for position in history[user][mask[user, place]]:
             cosine = one @ position / np.linalg.norm(one) / np.linalg.norm(position)
-            counts[int(np.floor((cosine + 1) * 10 + 1e-4))] += 1
+            counts[20 if cosine > 0.998 else max(0, int(np.floor((cosine + 1) * 10)))] += 1
         np.testing.assert_allclose(ours[user, place], weights * np.log1p(counts), rtol=1e-6)
     assert not ours[0].any(), "an empty history"
     assert mask[:, 0, 2].any() and (ours[mask[:, 0, 2], 0, 20] > 0).all()
+
+
+def test_the_very_same_items_stay_in_the_last_bin_where_products_are_rounded(monkeypatch):
+    """As by TF32 on a GPU, which drops all bits of a number but ten."""
+    matmul = tf.matmul
+
+    def rounded(*factors, **kwargs):
+        bits = [tf.bitcast(factor, tf.int32) & ~0x1FFF for factor in factors]
+        return matmul(*(tf.bitcast(factor, tf.float32) for factor in bits), **kwargs)
+
+    monkeypatch.setattr(tf, "matmul", rounded)
+    vectors = tf.constant(np.random.default_rng(2).normal(size=[100, 1, 32]), tf.float32)
+    found = HistorySimilarity()(vectors, vectors, tf.ones([100, 1, 1], tf.bool)).numpy()
+    assert (found[:, 0, 20] > 0).all()
