@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from ..foundation.gpu_forms import has_gpu_forms
 from .blocks.attention import TargetAttention
 from .blocks.recurrence import AuxiliaryLogits, AuxiliaryNetwork, Evolution, InterestEvolution
 from .blocks.search.history_split import HistorySplit
@@ -82,8 +83,11 @@ class ShortWindows(NamedTuple):
         seen = tf.cast(mask, vectors.dtype)[..., tf.newaxis]
         if self.in_stretch is None or self.one_pass:
             return vectors * seen
-        # A product, whose gradient is one too: that of a gather adds up row by row.
         length = sizes(vectors)[2]
+        if has_gpu_forms():  # a GPU rounds products to TF32
+            places = tf.clip_by_value(self.in_stretch, 0, length - 1)
+            return tf.gather(vectors[:, 0], places, batch_dims=1) * seen
+        # A product, whose gradient is one too: that of a gather adds up row by row.
         chosen = seen * tf.one_hot(self.in_stretch, length, dtype=vectors.dtype)
         users, windows, short = sizes(mask)
         chosen = tf.reshape(chosen, [users, windows * short, length])

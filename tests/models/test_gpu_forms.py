@@ -12,7 +12,9 @@ from merlin_sim.models.blocks.activation_unit import ActivationUnit
 from merlin_sim.models.blocks.embeddings.feature_embedding import FeatureEmbedding
 from merlin_sim.models.blocks.embeddings.table_lookup import table_lookup
 from merlin_sim.models.blocks.search import top_k_mask as top_k_mask_module
+from merlin_sim.models.blocks.search.history_split import HistorySplit
 from merlin_sim.models.blocks.search.top_k_mask import top_k_mask
+from merlin_sim.models.dien import ShortWindows
 from merlin_sim.parallel.steps.table_rows import TableGradient, table_gradients
 
 ROWS = 24
@@ -65,10 +67,11 @@ def test_a_step_is_the_same_with_ties_and_short_histories(
 
 
 @pytest.mark.slow
-def test_a_step_of_users_x_candidates_is_the_same(make_schema, make_columns, as_batch):
+@pytest.mark.parametrize("family", ["sim", "dien"])
+def test_a_step_of_users_x_candidates_is_the_same(family, make_schema, make_columns, as_batch):
     schema = make_schema(items=(5, 3), ragged=False)
     tf.keras.utils.set_random_seed(2)
-    model = build_model("sim", schema, **OPTIONS["sim"])
+    model = build_model(family, schema, **OPTIONS[family])
     users = ROWS // 4
     columns = make_columns(schema, users, lengths=[1, 4, 7, 10, 10, 9])
     batch, _ = as_batch(columns, 10, ragged=False)
@@ -77,6 +80,21 @@ def test_a_step_of_users_x_candidates_is_the_same(make_schema, make_columns, as_
     batch = {**batch, **longer, **each, "history_end": tf.constant([[10, 11]] * users)}
     labels = tf.constant([[0.0, 1.0, 1.0, 0.0]] * users)
     assert_same_steps(model, batch, labels)
+
+
+def test_a_window_takes_the_vectors_of_its_places_as_they_are():
+    """No bit is lost to a GPU's products, and what one window has is nothing to the others."""
+    vectors = np.random.default_rng(3).normal(size=[2, 1, 6, 4]).astype(np.float32)
+    vectors[0, 0, 5] = np.nan
+    split, ends = HistorySplit(2, 3), tf.constant([[6, 7, 8], [7, 7, 5]])
+    windows = ShortWindows.of(split, ends, one_pass=False)
+    mask = windows.cut(tf.ones([2, 8], tf.bool))
+    with gpu_forms(True):
+        found = windows.masked(tf.constant(vectors), mask).numpy()
+    for user, window in np.ndindex(2, 3):
+        begin = int(ends[user, window]) - 5
+        expected = vectors[user, 0, begin : begin + 3]
+        np.testing.assert_array_equal(found[user, window], expected)
 
 
 @pytest.mark.parametrize(("candidates", "length"), [(1, 6), (3, 6), (6, 6), (3, 9), (1, 9)])
