@@ -7,13 +7,12 @@ from collections.abc import Callable
 import tensorflow as tf
 
 ROWS_PER_PART = 512
-"""Rows of a part at most (see ``benchmarks/bench_candidates.py``)."""
+"""Rows of a part that the caches hold (see ``benchmarks/bench_candidates.py``)."""
 MOST_ROWS = 2048
-"""The same of a large batch, which has :data:`SIDE_BY_SIDE` parts all the same."""
-MOST_POSITIONS = 2**21
-"""Positions of histories in such a part at most: 256 MiB of vectors of 32 numbers."""
-SIDE_BY_SIDE = 2
-"""Cores that parts are to keep busy."""
+"""Rows of a part at most where arithmetic is fused, and little is to be held in between."""
+MOST_POSITIONS = 2**22
+"""Positions of histories in all such parts that run side by side, about, at most: 512 MiB of
+vectors of 32 numbers. Parts have :data:`ROWS_PER_PART` rows all the same."""
 
 
 def in_parts(

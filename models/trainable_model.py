@@ -17,6 +17,7 @@ from ..foundation.batch_names import HISTORY_END
 from ..foundation.ranks import Ranks
 from ..parallel.ranks import collectives
 from ..parallel.steps.dropout_seeds import DropoutSeeds
+from ..parallel.steps.fused import MANY_SAMPLES
 from ..parallel.steps.loss_scale import LossScale
 from ..parallel.steps.optimizers import HeldRows, find_optimizer
 from ..parallel.steps.sample_batch import SampleBatch, mean_over_counted
@@ -32,8 +33,6 @@ from .saving import check_callbacks
 
 STEPS_ON_GPU = 16
 """Steps of an execution on a GPU, unless ``compile`` is given another number."""
-MANY_SAMPLES = 2048
-"""Samples of a rank's batch from which fused arithmetic is worth a second of compilation."""
 FUNCTIONS = {
     "_training_steps": "train_function",
     "_test_steps": "test_function",

@@ -16,6 +16,9 @@ import tensorflow as tf
 
 from ...foundation.gpu_forms import has_gpu_forms
 
+MANY_SAMPLES = 2048
+"""Samples of a rank's batch from which fused arithmetic is worth a second of compilation."""
+
 _wanted: ContextVar[bool] = ContextVar("fused", default=False)
 
 

@@ -42,8 +42,8 @@ class RecordingPredictor(Predictor):
         super().__init__(model)
         self.scores = []
 
-    def of_given(self, given, make, keep=()):
-        found = super().of_given(given, make, keep)
+    def of_given(self, given, feed, keep=()):
+        found = super().of_given(given, feed, keep)
         self.scores.append(found.scores)
         return found
 

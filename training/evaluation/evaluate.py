@@ -220,7 +220,7 @@ def evaluate(
             alive()
             if step % AGREE_EVERY == 0 and any_rank(stopped(), ranks):
                 return None
-            scores, labels, columns = predict.of_given(given, feed.make, keep)
+            scores, labels, columns = predict.of_given(given, feed, keep)
             wrong += int(np.isnan(scores).sum())
             counted.update(labels, scores, columns)
             if kept is not None:

@@ -7,15 +7,12 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from ...models.row_parts import (
-    MOST_POSITIONS,
-    MOST_ROWS,
-    ROWS_PER_PART,
-    SIDE_BY_SIDE,
-    in_parts,
-)
-from ...parallel.steps.fused import fused_arithmetic
-from ...parallel.steps.sample_batch import Make, SampleBatch
+from ...dataloader.loader import Loader
+from ...foundation.cores import count_cores
+from ...models.blocks.shapes import Size
+from ...models.row_parts import MOST_POSITIONS, MOST_ROWS, ROWS_PER_PART, in_parts
+from ...parallel.steps.fused import MANY_SAMPLES, fused_arithmetic
+from ...parallel.steps.sample_batch import SampleBatch
 from ...parallel.steps.train_step import batch_spec
 from .scored_rows import Array
 
@@ -59,22 +56,25 @@ class Predictor:
             )
         return self._predict(columns)
 
-    def of_given(self, given: Any, make: Make, keep: Sequence[str] = ()) -> ScoredBatch:
+    def of_given(self, given: Any, feed: Loader, keep: Sequence[str] = ()) -> ScoredBatch:
         """Predict a batch that is made within the compiled function.
 
         Args:
-            given: what a loader gives for the step; of the same shapes in every step.
-            make: makes the batch of it, in TensorFlow ops.
+            given: what the loader gives for the step; of the same shapes in every step.
+            feed: the loader, which makes the batch of it.
             keep: columns to give back, [rows] or [rows, candidates].
         """
-        compiled = self._of_given.get((make, *keep))
+        compiled = self._of_given.get((feed.make, *keep))
         if compiled is None:
+            make = feed.make
+            samples = feed.batch_size * getattr(feed, "candidates", 1)
+            fuses = samples >= MANY_SAMPLES and not self.xla
 
             def predict(given: Any) -> tuple[tf.Tensor, ...]:
                 batch = SampleBatch(*make(given))
                 kept = [batch.column(name) for name in keep]
-                with fused_arithmetic(not self.xla):  # all batches have one shape
-                    scores = self._run(batch.columns)
+                with fused_arithmetic(fuses):  # all batches have one shape
+                    scores = self._run(batch.columns, fuses)
                 return (scores, *batch.flat(), *kept)
 
             compiled = tf.function(
@@ -83,28 +83,35 @@ class Predictor:
                 jit_compile=self.xla or None,
                 autograph=False,
             )
-            self._of_given[(make, *keep)] = compiled
+            self._of_given[(feed.make, *keep)] = compiled
         scores, labels, weights, *kept = (found.numpy() for found in compiled(given))
         counts = weights != 0
         columns = {name: values[counts] for name, values in zip(keep, kept, strict=True)}
         return ScoredBatch(scores[counts], labels[counts], columns)
 
-    def _run(self, columns: dict[str, tf.Tensor]) -> tf.Tensor:
+    def _run(self, columns: dict[str, tf.Tensor], fuses: bool = False) -> tf.Tensor:
         if not self.parts:
             logits = self._logits(columns)
         else:
             rows = tf.shape(next(iter(columns.values())))[0]
-            samples = self._samples_of_a_row(columns)
-            least = max(1, ROWS_PER_PART // samples)
-            positions = max([1, *(c.shape[1] or 1 for c in columns.values() if c.shape.rank == 2)])
-            most = max(least, min(MOST_ROWS // samples, MOST_POSITIONS // positions))
-            most = tf.clip_by_value((rows + SIDE_BY_SIDE - 1) // SIDE_BY_SIDE, least, most)
+            most = self._rows_of_a_part(columns, rows, fuses)
             logits = tf.cond(
                 rows > most,
                 lambda: in_parts(self._logits, columns, most),
                 lambda: self._logits(columns),
             )
         return tf.sigmoid(tf.reshape(logits, [-1]))
+
+    def _rows_of_a_part(self, columns: dict[str, tf.Tensor], rows: tf.Tensor, fuses: bool) -> Size:
+        """Return how many rows a part has at most: a part for each core, of fused arithmetic."""
+        samples = self._samples_of_a_row(columns)
+        least = max(1, ROWS_PER_PART // samples)
+        if not fuses:
+            return least
+        cores = count_cores()
+        positions = max([1, *(c.shape[1] or 1 for c in columns.values() if c.shape.rank == 2)])
+        most = max(least, min(MOST_ROWS // samples, MOST_POSITIONS // (positions * cores)))
+        return tf.clip_by_value((rows + cores - 1) // cores, least, most)
 
     def _logits(self, columns: dict[str, tf.Tensor]) -> tf.Tensor:
         return tf.cast(self.model.forward(columns).logits, tf.float32)

@@ -62,7 +62,7 @@ class InferenceRun(RunParts):
 
         def step(given: Any) -> tuple[int, dict[str, float]]:
             self.watchdog.alive()
-            return len(predict.of_given(given, feed.make).scores) * self.ranks.size, {}
+            return len(predict.of_given(given, feed).scores) * self.ranks.size, {}
 
         config = self.config
         values = measure(

@@ -11,6 +11,7 @@ import tensorflow as tf
 from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models import build_model
+from merlin_sim.parallel.steps import fused
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.training.evaluation import prediction
 from merlin_sim.training.evaluation.prediction import Predictor
@@ -27,8 +28,7 @@ def calls(monkeypatch):
         calls.append(rows_per_part)
         return in_parts(function, rows, rows_per_part)
 
-    for name in ("ROWS_PER_PART", "MOST_ROWS"):
-        monkeypatch.setattr(prediction, name, 8)
+    monkeypatch.setattr(prediction, "ROWS_PER_PART", 8)
     monkeypatch.setattr(prediction, "in_parts", counted)
     return calls
 
@@ -46,25 +46,64 @@ def test_batches_of_any_size_have_the_scores_of_the_whole(sim_dataset, calls, ba
     expected = scores_of(Predictor(model), batches)
     assert not calls and len(expected) == 101
     received = scores_of(Predictor(model, parts=True), batches)
-    assert len(calls) == 1  # traced once, whatever the size
+    assert calls == [8]  # traced once, whatever the size
     np.testing.assert_allclose(received, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize(("length", "rows"), [(10, 100), (100, 20), (10_000, 8)])
-def test_longer_histories_have_smaller_parts(monkeypatch, length, rows):
-    """They would not fit into memory; at least as many rows as are worth a part stay together."""
+class RecordingModel:
+    """Keeps how many rows each call has, and whether their arithmetic was fused."""
 
-    class Model:
-        def forward(self, columns):
-            sizes.append(tf.shape(columns["history"])[0])
-            tf.debugging.assert_less_equal(sizes[-1], rows)
-            return SimpleNamespace(logits=tf.reduce_sum(columns["history"], 1, keepdims=True))
+    def __init__(self):
+        self.rows, self.fused = [], []
 
-    sizes = []
+    def forward(self, columns):
+        history = columns["history"]
+        tf.numpy_function(lambda count: self.rows.append(int(count)), [tf.shape(history)[0]], [])
+        self.fused.append(fused._wanted.get())
+        return SimpleNamespace(logits=tf.reduce_sum(history, 1, keepdims=True))
+
+
+def feed_of(batch_size):
+    def make(history):
+        return {"history": history}, tf.zeros([batch_size]), None
+
+    return SimpleNamespace(make=make, batch_size=batch_size)
+
+
+@pytest.mark.parametrize(
+    ("cores", "length", "rows"),
+    [
+        (2, 10, [100, 100]),  # one for each core
+        (4, 10, [50, 50, 50, 50]),
+        (2, 100, [20] * 10),  # 4,000 positions on both cores
+        (4, 100, [10] * 20),
+        (2, 10_000, [8] * 25),  # as many rows as are worth a part
+    ],
+)
+def test_parts_of_fused_arithmetic_go_by_cores_and_positions(monkeypatch, cores, length, rows):
+    """Of long histories, more would not fit into memory."""
+    monkeypatch.setattr(prediction, "count_cores", lambda: cores)
     monkeypatch.setattr(prediction, "ROWS_PER_PART", 8)
-    monkeypatch.setattr(prediction, "MOST_POSITIONS", 2_000)
-    scores = Predictor(Model(), parts=True)({"history": tf.zeros([200, length])})
-    assert scores.shape == [200] and len(sizes) == 2  # traced in parts, and whole
+    monkeypatch.setattr(prediction, "MOST_POSITIONS", 4_000)
+    monkeypatch.setattr(prediction, "MANY_SAMPLES", 200)
+    model, history = RecordingModel(), tf.zeros([200, length])
+    found = Predictor(model, parts=True).of_given(history, feed_of(200))
+    assert found.scores.shape == (200,) and model.rows == rows and all(model.fused)
+
+
+def test_without_it_parts_are_small(monkeypatch):
+    monkeypatch.setattr(prediction, "ROWS_PER_PART", 8)
+    model, history = RecordingModel(), tf.zeros([200, 10])
+    assert Predictor(model, parts=True)({"history": history}).shape == [200]
+    Predictor(model, parts=True).of_given(history, feed_of(200))
+    assert model.rows == [8] * 50 and not any(model.fused)
+
+
+@pytest.mark.parametrize(("samples", "fuses"), [(2047, False), (2048, True)])
+def test_large_batches_are_scored_with_fused_arithmetic(samples, fuses):
+    model = RecordingModel()
+    Predictor(model).of_given(tf.zeros([samples, 2]), feed_of(samples))
+    assert model.rows == [samples] and model.fused == [fuses]
 
 
 @pytest.mark.parametrize(
