@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 from merlin.schema import Schema
 
+from ..foundation.in_xla import in_xla
 from .blocks.attention import attention_weights
 from .blocks.checks import check_positive
 from .blocks.embeddings.feature_embedding import TimeIntervalEmbedding
@@ -292,7 +293,7 @@ def in_parts_of_users(
     parts = _at_least_one((users + users_at_once - 1) // users_at_once)
     if is_one(parts):
         return function(weights, batch)
-    if isinstance(parts, int):
+    if isinstance(parts, int) or in_xla():  # which has no gradient of the choice below
         return _parted(function, weights, batch, parts)
     return tf.cond(
         parts > 1,

@@ -33,7 +33,7 @@ def given(arrays):
 
 @pytest.fixture
 def attention(given):
-    tf.keras.utils.set_random_seed(1)
+    tf.keras.utils.set_random_seed(8)  # with little rounding: no vector is nearly the same number
     made = StackedCrossAttention(3, 2, 4, swiglu_dim=12, time_buckets=4, position_buckets=5)
     made(*given)
     for variable in made.trainable_variables:  # away from ones, zeros and equal rows
@@ -202,8 +202,15 @@ def test_fit_and_predict_compute_parts(sim_dataset, attended, monkeypatch):
 
 
 @pytest.mark.slow
-def test_xla_compiles_parts_of_the_users(attention, given, monkeypatch):
-    given = first_users(given, 5)
+@pytest.mark.parametrize("users", [5, 3])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_xla_compiles_parts_of_the_users(is_known, users, attention, given, monkeypatch):
+    given = first_users(given, users)
     whole = computed(attention, given)
     monkeypatch.setattr(stca, "NUMBERS_PER_PART", 3 * NUMBERS_OF_A_USER)
-    assert_same(tf.function(computed, jit_compile=True)(attention, given), whole)
+    sizes = [users if is_known else None]
+    specs = [tf.TensorSpec([*sizes, *part.shape[1:]], part.dtype) for part in given]
+    compiled = tf.function(
+        lambda *given: computed(attention, given), input_signature=specs, jit_compile=True
+    )
+    assert_same(compiled(*given), whole)
