@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from merlin_sim.foundation.process_wide import silence_third_party_noise
 
@@ -69,10 +70,14 @@ def train_beforehand(dataset: DatasetDirectory, batch: int) -> float:
     feed = open_loader(dataset, "train", dataset.schema.column_names, batch, Ranks())
     batches = list(feed.inputs())
 
+    @tf.function(autograph=False)
+    def train(given: Any) -> Any:
+        return step.run_made(step.made(given, feed.make), tf.constant(False)).losses
+
     def once() -> int:
         for _ in range(20):
             for given in batches:
-                losses = step.on_given(given, feed.make).losses
+                losses = train(given)
         losses.numpy()
         return 20 * feed.samples
 

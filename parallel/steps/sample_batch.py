@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
@@ -23,8 +22,8 @@ class SampleBatch(NamedTuple):
 
     >>> labels, weights = tf.constant([[0.0, 1.0], [1.0, 0.0]]), tf.constant([[1.0, 1], [1, 0]])
     >>> batch = SampleBatch({"user": tf.constant([7, 8])}, labels, weights)
-    >>> batch.samples, batch.of_samples("user").tolist()
-    (3, [7, 7, 8])
+    >>> batch.counted(batch.column("user").numpy()).tolist()
+    [7, 7, 8]
     """
 
     columns: dict[str, tf.Tensor]
@@ -32,13 +31,6 @@ class SampleBatch(NamedTuple):
     """[rows], or [users, candidates]."""
     weights: tf.Tensor | None = None
     """[users, candidates], 0 for a filler; None where every row is one sample."""
-
-    @property
-    def samples(self) -> int:
-        """How many samples count: all but fillers."""
-        if self.weights is None:
-            return int(self.labels.shape[0])
-        return int(np.count_nonzero(self.weights.numpy()))
 
     def counted(self, values: Array) -> Array:
         """Choose the samples that count.
@@ -50,17 +42,6 @@ class SampleBatch(NamedTuple):
             return values
         chosen: Array = values[self.weights.numpy().reshape(-1) != 0]
         return chosen
-
-    def counted_labels(self) -> Array:
-        """Return the labels of the samples that count."""
-        return self.counted(self.labels.numpy().reshape(-1))
-
-    def of_samples(self, name: str) -> Array:
-        """Return what a column of rows, [rows], says of each sample that counts."""
-        values = self.columns[name].numpy()
-        if self.weights is None:
-            return self.counted(values)
-        return self.counted(values.repeat(self.weights.shape[1]))
 
     def column(self, name: str) -> tf.Tensor:
         """What a column says of each sample, a row's one after the other, as TensorFlow ops."""

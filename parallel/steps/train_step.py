@@ -42,10 +42,10 @@ class StepResult(NamedTuple):
 
 
 class TrainStep:
-    """Trains ``model`` on one batch at a time.
+    """Trains ``model`` on one batch at a time, within whatever graph is being made.
 
-    ``fit`` traces :meth:`run_made` into its graph with a loader of this package, :meth:`run_alone`
-    with any other data; a loop of one's own calls it: all run :meth:`run`.
+    ``fit`` traces :meth:`run_made` with a loader of this package, :meth:`run_alone` with any other
+    data: both run :meth:`run`.
 
     Args:
         model: anything with ``trainable_variables`` and ``compute_step(columns, labels,
@@ -81,7 +81,7 @@ class TrainStep:
         held: HeldRows | None = None,
         table_gradient: TableGradient | None = None,
     ) -> None:
-        """Make the graph; it is traced with the first batch."""
+        """Choose the forms of tables' gradients, and whether XLA compiles both passes."""
         self.model = model
         self.optimizer = optimizer
         self.loss_scale = loss_scale
@@ -103,63 +103,6 @@ class TrainStep:
             else self._compute_gradients
         )
         self._xla = xla
-        self._step: Any = None
-        self._made: dict[Any, Any] = {}
-
-    def __call__(
-        self,
-        columns: dict[str, tf.Tensor],
-        labels: tf.Tensor,
-        share: float | None = None,
-        stop: bool = False,
-        sample_weight: tf.Tensor | None = None,
-    ) -> StepResult:
-        """Train on this rank's rows.
-
-        Args:
-            columns: the batch.
-            labels: [rows], or [users, candidates] where a row has several samples.
-            share: this rank's samples that count over the mean number of them per rank: 1 but in
-                batches of which ranks have different numbers, as the last of an epoch. None where
-                only the weights show: the ranks tell each other.
-            stop: whether this rank was asked to stop; every rank learns of it.
-            sample_weight: like ``labels``; None counts every sample once.
-        """
-        given: dict[str, Any] = {"columns": columns, "labels": labels, "stop": tf.constant(stop)}
-        if share is not None:
-            given["share"] = tf.constant(share, tf.float32)
-        if sample_weight is not None:
-            given["sample_weight"] = sample_weight
-        if self._step is None:
-            self._step = tf.function(
-                lambda given: self.run(**given),
-                input_signature=[batch_spec(given)],
-                autograph=False,
-            )
-        result: StepResult = self._step(given)
-        return result
-
-    def on_given(self, given: Any, make: Make, stop: bool = False) -> StepResult:
-        """Train on this rank's batch, which is made within the step, in a loop of one's own.
-
-        Args:
-            given: what a loader gives for the step; of the same shapes in every step.
-            make: makes the batch of it, in TensorFlow ops. Its weights are 0 where there is no
-                sample, which may be everywhere.
-            stop: whether this rank was asked to stop.
-        """
-        if make not in self._made:
-
-            def step(given: Any, stop: tf.Tensor) -> StepResult:
-                return self.run_made(self.made(given, make), stop)
-
-            # With shapes that are known, TensorFlow adds up in an order that differs between runs.
-            spec = [batch_spec(given), tf.TensorSpec([], tf.bool)]
-            self._made[make] = tf.function(
-                step, input_signature=None if self._xla else spec, autograph=False
-            )
-        result: StepResult = self._made[make](given, tf.constant(stop))
-        return result
 
     def made(self, given: Any, make: Make) -> SampleBatch:
         """Make a batch, within whatever graph is being made."""
@@ -203,7 +146,17 @@ class TrainStep:
         share: tf.Tensor | None = None,
         sample_weight: tf.Tensor | None = None,
     ) -> StepResult:
-        """Do the step, within whatever graph is being made."""
+        """Do the step.
+
+        Args:
+            columns: the batch.
+            labels: [rows], or [users, candidates] where a row has several samples.
+            stop: whether this rank was asked to stop; every rank learns of it.
+            share: this rank's samples that count over the mean number of them per rank: 1 but in
+                batches of which ranks have different numbers, as the last of an epoch. None where
+                only the weights show: the ranks tell each other.
+            sample_weight: like ``labels``; None counts every sample once.
+        """
         counted = counted_samples(labels, sample_weight)
         if share is None:  # known before the forward pass is done, which does not wait for it
             share = tf.math.divide_no_nan(counted, average(counted, "samples", self.ranks))

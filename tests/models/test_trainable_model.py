@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
+from steps_in_graph import on_batches
 
 from merlin_sim.dataloader.loader import Loader
 from merlin_sim.dataloader.open_loader import open_loader
@@ -39,8 +40,9 @@ def steps_by_hand(model, dataset, optimizer, epochs, active=False):
     step = TrainStep(model, optimizer, LossScale(active), Ranks())
     for _ in range(epochs):
         loader = feed_of(model, dataset)
+        train = on_batches(step, loader.make)
         for given in loader.inputs():
-            result = step.on_given(given, loader.make)
+            result = train(given)
     return optimizer, result
 
 

@@ -19,6 +19,7 @@ cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 
 from spread_worker import BATCH, OPTIONS, STEPS, batches, make_schema  # noqa: E402
+from steps_in_graph import on_batches  # noqa: E402
 from tensorflow.python.eager import context  # noqa: E402
 
 from merlin_sim.foundation.ranks import Ranks  # noqa: E402
@@ -57,12 +58,12 @@ def make_state(optimizer: str, memory: int | None) -> RunState:
 def train(optimizer: str, memory: int | None, folder: Path) -> dict[str, object]:
     state = make_state(optimizer, memory)
     step = TrainStep(state.model, state.optimizer, state.loss_scale, Ranks())
-    losses, first = [], None
+    train_on, losses, first = on_batches(step), [], None
     context.enable_run_metadata()
     context.export_run_metadata()  # what ran before
     for columns, labels, _ in batches(Ranks()):
         given = columns, labels[:, None], tf.ones([len(labels), 1])
-        losses.append(float(step.on_given(given, tuple).losses[0]))
+        losses.append(float(train_on(given).losses[0]))
         first = first or columns
     ran = context.export_run_metadata()
     context.disable_run_metadata()

@@ -157,10 +157,11 @@ def overflow(ranks) -> dict:
     model = OverflowsOnLastRank(ranks)
     scale = LossScale(active=True)
     step = TrainStep(model, make_optimizer("sgd", [model.weight], 0.25), scale, ranks)
-    seen = []
+    train, seen = tf.function(step.run, autograph=False), []
     for broken in (0.0, 1.0, 0.0):
         model.broken.assign(broken)
-        result = step({}, tf.zeros([2]), 1.0, stop=bool(broken) and ranks.rank == 1)
+        stop = tf.constant(bool(broken) and ranks.rank == 1)
+        result = train({}, tf.zeros([2]), stop, tf.constant(1.0))
         seen.append(
             [
                 float(model.weight.numpy()),

@@ -21,6 +21,7 @@ import numpy as np
 import tensorflow as tf
 from full_batch import filled
 from merlin.schema import ColumnSchema, Schema, Tags
+from steps_in_graph import on_batches
 
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models import build_model
@@ -98,10 +99,10 @@ def train(case: Case, ranks: Ranks, folder: Path) -> dict[str, list[float]]:
     facts = RunFacts("dlrm", {}, case.optimizer, "data", False, {})
     state = RunState(model, optimizer, LossScale(False), facts)
     step = TrainStep(model, optimizer, state.loss_scale, ranks, own=own_variables(model))
-    losses: list[float] = []
+    train_on, losses = on_batches(step), []
     for columns, labels, _ in batches(ranks):
         given = filled(columns, labels, BATCH // ranks.size)
-        losses.append(float(step.on_given(given, tuple).losses[0]))
+        losses.append(float(train_on(given).losses[0]))
     logits, auc = score(model, ranks)
     store = CheckpointStore(folder / case.name)
     if state.parts:

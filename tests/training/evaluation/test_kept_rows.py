@@ -33,7 +33,8 @@ def places_of(dataset, columns, ranks, mapping, candidates=None, in_stretches=Fa
         places = SamplePlaces.of(feed, dataset)
         for step, given in enumerate(feed.inputs()):
             batch = SampleBatch(*feed.make(given))
-            users, labels = batch.of_samples(columns[0]), batch.counted_labels()
+            of_each = batch.column(columns[0]), batch.flat()[0]
+            users, labels = (batch.counted(values.numpy()) for values in of_each)
             item = batch.columns[columns[2]].numpy().reshape(-1)
             of_batch = places.of_batch(step, given, len(labels), {columns[2]: batch.counted(item)})
             found += zip(*of_batch, users, labels, strict=True)
