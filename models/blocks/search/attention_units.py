@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..attention import TargetAttention, attention_weights, dot_scores
+from ..attention import TargetAttention, attention_weights
 from ..checks import check_positive
 from ..serialization import part_from, register_block
 from ..shapes import by_window, sharing_of, sizes
@@ -60,11 +60,6 @@ class ExactSearchUnit(AttentionUnit):
         sums.append(mean_of(total, marks))
         attended, *searched, mean = [tf.cast(vector, self.compute_dtype) for vector in sums]
         return LongInterest(attended, mean, searched[0] if stage_one else None)
-
-    def weights_over(self, target: Target, history: LongHistory, mask: tf.Tensor) -> tf.Tensor:
-        """Return the one head's weights: [users, candidates, 1, long]."""
-        weights = attention_weights(dot_scores(target.vector, history.vectors), mask)
-        return weights[:, :, tf.newaxis, :]
 
 
 DEFAULT_HEADS = 4
@@ -286,8 +281,3 @@ class CollisionAttentionUnit(AttentionUnit):
         return LongInterest(
             attended, None, tf.cast(searched[0], self.compute_dtype) if stage_one else None
         )
-
-    def weights_over(self, target: Target, history: LongHistory, mask: tf.Tensor) -> tf.Tensor:
-        """Return the softmax that is done without, of the dot product, as one head's weights."""
-        weights = attention_weights(dot_scores(target.vector, history.vectors), mask)
-        return weights[:, :, tf.newaxis, :]

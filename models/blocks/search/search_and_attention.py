@@ -155,9 +155,10 @@ class AttentionUnit(ConfiguredBlock):
         """Return each head's weights if the positions in ``mask`` were found, 0 elsewhere.
 
         Returns:
-            [users, candidates, heads, long], float32.
+            [users, candidates, heads, long], float32; of a unit without heads the dot product's.
         """
-        raise NotImplementedError
+        weights = attention_weights(dot_scores(target.vector, history.vectors), mask)
+        return weights[:, :, tf.newaxis, :]
 
 
 def dot_weights(target: Target, history: LongHistory, found: SearchResult) -> DotWeights:
