@@ -167,7 +167,7 @@ def bench_ranks(work: Path) -> None:
     write_documents(work / "spec", FeatureSpec(features, chunks, channels, {}))
     sizes = ["--train_rows", str(20 * BATCH), "--test_rows", str(BATCH)]
     spec, dataset = work / "spec/feature_spec.yaml", work / "random"
-    made = ["synthesize", "dataset", "--feature_spec", str(spec), "--output", str(dataset)]
+    made = ["data", "synthesize", "dataset", "--feature_spec", str(spec), "--output", str(dataset)]
     measure("random ids", [MAIN, *made, *sizes])
     baseline, half, whole = "one process on one core", BATCH // 2, BATCH
     settings = {"samples_a_core": half, "optimizer": "adagrad", "rows_of_tables": ROWS_OF_TABLES}
@@ -189,7 +189,7 @@ def synthesize(work: Path) -> Path:
     raw = work / "raw"
     if not raw.exists():
         size = ["--days", str(DAYS), "--rows_per_day", str(ROWS_PER_DAY)]
-        measure("synthesize", [MAIN, "synthesize", "criteo", "--output", str(raw), *size])
+        measure("synthesize", [MAIN, "data", "synthesize", "criteo", "--output", str(raw), *size])
     return raw
 
 

@@ -80,7 +80,9 @@ def main() -> None:
         work = options.work or Path(temporary)
         raw = work / "raw"
         size = AMAZON if options.amazon_size else ["--users", str(options.users)]
-        measure("synthesize", [MAIN, "synthesize", "--output", str(raw), "--overwrite", *size])
+        measure(
+            "synthesize", [MAIN, "data", "synthesize", "--output", str(raw), "--overwrite", *size]
+        )
         with open(raw / "reviews_Books.json", "rb") as file:
             interactions = sum(1 for _ in file)
         recording.settings["interactions"] = interactions

@@ -147,7 +147,19 @@ class Bench:
     def planted(self, recording: Recording, rounds: int) -> None:
         """Train for an epoch of planted logs, evaluation included."""
         raw, size = self.work / "raw", self.size
-        run([COMMAND, "synthesize", "--output", raw, "--users", size.planted_users, "--seed", SEED])
+        run(
+            [
+                COMMAND,
+                "data",
+                "synthesize",
+                "--output",
+                raw,
+                "--users",
+                size.planted_users,
+                "--seed",
+                SEED,
+            ]
+        )
         for layout, data in (("samples", "rows"), ("users", "users")):
             words = [COMMAND, "preprocess", "amazon-books", "--amazon_dataset_path", raw]
             words += ["--output_path", self.work / data, "--layout", layout]
@@ -203,7 +215,7 @@ class Bench:
         """Write users with full histories, and their samples as rows."""
         sizes = {"items": ITEMS, "categories": CATEGORIES}
         write_users(self.work / data, users, interactions, self.length, negatives, **sizes)
-        words = [COMMAND, "transcode", "--input", self.work / data]
+        words = [COMMAND, "data", "transcode", "--input", self.work / data]
         run([*words, "--output", self.work / f"{data}-rows"])
 
     def steps(self, recording: Recording, rounds: int) -> None:

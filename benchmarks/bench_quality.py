@@ -234,7 +234,7 @@ class Trials:
         dataset = self._dataset(trial)
         rows = dataset.with_name(f"{dataset.name}-rows")
         if not rows.exists():
-            command("transcode", "--input", dataset, "--output", rows)
+            command("data", "transcode", "--input", dataset, "--output", rows)
         models, python = self.fuxictr
         with tempfile.NamedTemporaryFile(suffix=".npz") as scores:
             words = [python, "-W", "ignore", BASELINES / "fuxictr_models.py", rows, models]

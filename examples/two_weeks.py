@@ -61,7 +61,7 @@ class TwoWeeks:
         self.registry = str(directory / "registry")
         self.promoted: list[int] = []
         world = [*WORLD.split(), "--users", str(users), "--days", str(days)]
-        merlin_sim("synthesize", "days", "--output", str(directory / "logs"), *world)
+        merlin_sim("data", "synthesize", "days", "--output", str(directory / "logs"), *world)
 
     def dataset(self, day: int) -> str:
         """Where a day's dataset is."""

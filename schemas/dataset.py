@@ -109,7 +109,7 @@ class DatasetDirectory:
         if schema_file is None:
             raise MerlinSimError(
                 f"{directory}: expected {SPEC_FILE} or {SCHEMA_FILE}, found neither. For "
-                f"parquet in train/ and test/ with {METADATA_FILE}: `merlin-sim spec adopt`."
+                f"parquet in train/ and test/ with {METADATA_FILE}: `merlin-sim data spec adopt`."
             )
         schema = read_schema(schema_file)
         if carried_spec(schema)[0] is None:
@@ -163,7 +163,7 @@ class DatasetDirectory:
             types = " + ".join(chunk.type for chunk in chunks)
             raise MerlinSimError(
                 f"{self.path}: {mapping} is in {types}; expected one chunk of parquet files "
-                "(`merlin-sim transcode` makes them)"
+                "(`merlin-sim data transcode` makes them)"
             )
         return [self.path / file for file in chunks[0].files]
 

@@ -29,7 +29,7 @@ class Feature:
     """As the spec spells it: `int64`, `torch.int8`, `bool`, ..."""
 
     cardinality: int | Literal["auto"] | None = None
-    """How many ids the feature has; `auto` asks `merlin-sim transcode` to count them."""
+    """How many ids the feature has; `auto` asks `merlin-sim data transcode` to count them."""
 
     dimensions: tuple[int, ...] | None = None
     """For a list, the longest length (of a history: the length to which it may be padded)."""

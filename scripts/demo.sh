@@ -25,7 +25,7 @@ fi
 rm -rf "$directory"
 mkdir -p "$directory"
 # Readers with three lifelong interests each, to which most of what they read returns.
-merlin_sim synthesize --output "$raw" --users 2000 --items 1600 --categories 16 \
+merlin_sim data synthesize --output "$raw" --users 2000 --items 1600 --categories 16 \
   --interests 3 --long_term 0.6 --short_term 0.2 --seed 1
 merlin_sim preprocess amazon-books --amazon_dataset_path "$raw" --output_path "$dataset" \
   --layout users

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import click
 
 from .. import __version__
-from ..foundation.exceptions import MerlinSimError, Stopped
+from ..foundation.exceptions import MerlinSimError
 from ..foundation.process_wide import (
     collect_less_often,
     hide_tensorflow,
     show_dataset_warnings,
     silence_third_party_noise,
 )
+from .options.lazy_group import LazyGroup
 
-# Command -> (its file in commands/, its line in `merlin-sim --help`). A command's file is
-# imported only when it is asked for, so that help never waits for TensorFlow.
 COMMANDS = {
-    "synthesize": ("synthesize", "Write synthetic raw logs with planted behaviour."),
     "preprocess": ("preprocess.group", "Turn raw logs into a dataset directory."),
-    "transcode": ("transcode", "Bring datasets of any form to a dataset directory."),
-    "check": ("check", "Look through a dataset for what would spoil training."),
+    "data": ("data.group", "Synthesize, transcode, check and describe datasets."),
     "plan": ("plan", "Show where the tables of a model would be, and what that costs."),
     "train": ("train", "Train a model on a dataset directory."),
     "inference": ("inference", "Score test data, or measure throughput."),
@@ -50,7 +46,6 @@ COMMANDS = {
     "gate": ("deployment.gate", "Check that a model is not worse than the one that is served."),
     "drift": ("deployment.drift", "Compare a dataset with an older one, feature by feature."),
     "registry": ("deployment.registry", "Keep exported models, and say which one is served."),
-    "spec": ("spec", "Validate, show, convert and adopt dataset specifications."),
     "doctor": ("doctor", "Show versions and devices; fail where training could not run."),
 }
 
@@ -59,36 +54,9 @@ DEBUG = "--debug"
 HINT = f" `{DEBUG}` shows the traceback."
 
 
-class LazyCommands(click.Group):
-    """A click group that imports a command's file when that command runs."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Name the commands in the order in which a person meets them."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the file behind ``cmd_name``; None where there is no such command."""
-        if cmd_name not in COMMANDS:
-            return None
-        module = importlib.import_module(f".commands.{COMMANDS[cmd_name][0]}", __package__)
-        command: click.Command = module.command
-        command.name = cmd_name  # what the page of the command line calls it
-        return command
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; Ctrl-C ends it with a message and an exit code of its own."""
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt as error:
-            raise Stopped(f"{ctx.invoked_subcommand}: stopped on request (Ctrl-C).") from error
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
-
-
-@click.command(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup, files=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.version_option(__version__, prog_name="merlin-sim")
 @click.option(
     DEBUG,

@@ -3,8 +3,8 @@
     python fuxictr_models.py DATASET LONGCTR [--model SIM] [--rate 0.004] [--seed 1] [--scores FILE]
 
 It needs an environment of its own (docs/benchmarks.md), and LONGCTR, the folder model_zoo/LongCTR
-of FuxiCTR's repository: its package has no models. DATASET has the samples
-layout (`merlin-sim transcode` makes it of users). Each model has the values of its class, but for
+of FuxiCTR's repository: its package has no models. DATASET has the samples layout
+(`merlin-sim data transcode` makes it of users). Each model has the values of its class, but for
 vectors of 16 numbers a feature, as here. Users have no vector of their own.
 
 With `--scores` FuxiCTR trains, evaluates and stops by validation data, and the file has the scores

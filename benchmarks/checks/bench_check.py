@@ -1,4 +1,4 @@
-"""What `merlin-sim check` takes on ten million samples, of users' rows and of stored ones.
+"""What `merlin-sim data check` takes on ten million samples, of users' rows and of stored ones.
 
     python benchmarks/checks/bench_check.py [--rows 5150000]
 
@@ -67,12 +67,12 @@ def main() -> None:
             options = ("--layout", layout, "--scheduler", "single", "--output_path", str(dataset))
             *_, said = run("preprocess", "log", str(log), *COLUMNS, *FEATURES, *options)
             samples = next(line for line in said.splitlines() if line.startswith("rows: "))
-            processor, seconds, memory, _ = run("check", str(dataset))
+            processor, seconds, memory, _ = run("data", "check", str(dataset))
             print(f"{layout:8} {samples}", flush=True)
             for unit, value in zip(found, (processor, seconds, memory), strict=True):
                 found[unit][layout] = [value]
     for unit, values in found.items():
-        recording.table("peak memory" if unit == "GB" else "merlin-sim check", unit, values)
+        recording.table("peak memory" if unit == "GB" else "merlin-sim data check", unit, values)
     recording.end()
 
 

@@ -100,7 +100,7 @@ class Days:
     Args:
         directory: Where all stays.
         count: Days that are trained on; there is one more.
-        drift: See `synthesize days`.
+        drift: See `data synthesize days`.
         users: Of each day, who are shown 20 items each.
         seed: Of what is drawn, and of the models.
     """
@@ -114,7 +114,7 @@ class Days:
         lines = self.results.read_text().splitlines() if self.results.exists() else []
         self.done = [Outcome(**json.loads(line)) for line in lines]
         if not (directory / "logs").exists():
-            words = [COMMAND, "synthesize", "days", "--output", str(directory / "logs")]
+            words = [COMMAND, "data", "synthesize", "days", "--output", str(directory / "logs")]
             run([*words, "--days", str(count + 1), "--turnover", str(drift), *self.world.split()])
 
     def log(self, day: int) -> str:

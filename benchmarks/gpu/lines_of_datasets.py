@@ -24,7 +24,7 @@ def click_lines(root: Path):
     def figures(model: str, precision: tuple[str, ...]) -> str:
         if not (root / "clicks").exists():
             made = ("--days", 4, "--rows_per_day", ROWS, "--most_keys", 1_000_000)
-            run(PROGRAM, "synthesize", "criteo", "--output", root / "days", *made)
+            run(PROGRAM, "data", "synthesize", "criteo", "--output", root / "days", *made)
             words = (PROGRAM, "preprocess", "criteo", "--criteo_path", root / "days")
             run(*words, "--output_path", root / "clicks", "--frequency_threshold", 1)
         own = ("--model_type", model, "--optimizer", "sgd", "--embedding_dim", "128")
@@ -68,7 +68,7 @@ def preprocess(
     """Preprocess synthetic logs of Amazon Books' form, and return the seconds."""
     raw = root / f"raw of {' '.join(map(str, size))}"
     if not raw.exists():
-        run(PROGRAM, "synthesize", "--output", raw, *size)
+        run(PROGRAM, "data", "synthesize", "--output", raw, *size)
     words = (PROGRAM, "preprocess", "amazon-books", "--amazon_dataset_path", raw)
     return run(
         *words, "--output_path", root / place, "--overwrite", "--layout", layout, **variables

@@ -64,7 +64,7 @@ def _liked(command: Command, folder: Path) -> pd.DataFrame:
 def _readers(command: Command, folder: Path) -> pd.DataFrame:
     words = "--users 400 --short_users 0 --items 4000 --categories 40 --mean_length 400"
     words += " --interests 4 --long_term 0.6 --short_term 0.2 --seed 7 --overwrite"
-    command("synthesize", "--output", folder / "readers", *words.split())
+    command("data", "synthesize", "--output", folder / "readers", *words.split())
     reviews = map(json.loads, (folder / "readers/reviews_Books.json").open())
     log = pd.DataFrame(reviews)[["reviewerID", "asin", "unixReviewTime"]]
     books = map(ast.literal_eval, (folder / "readers/meta_Books.json").open())

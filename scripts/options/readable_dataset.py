@@ -69,9 +69,9 @@ def _say(sentence: str) -> None:
 
 
 def _transcode(directory: Path, feature_spec: str, place: Path) -> None:
-    """Run `merlin-sim transcode` in a process of its own: no setting of the run is made by then."""
+    """Run `merlin-sim data transcode` in a process of its own, before any setting of the run."""
     words = ["--input", str(directory), "--feature_spec", feature_spec, "--output", str(place)]
-    command = [sys.executable, "-c", MERLIN_SIM, "transcode", *words]
+    command = [sys.executable, "-c", MERLIN_SIM, "data", "transcode", *words]
     hidden = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     process: subprocess.Popen[bytes] | None = None
     try:
@@ -86,7 +86,8 @@ def _transcode(directory: Path, feature_spec: str, place: Path) -> None:
         raise Stopped(f"{directory}: stopped on request; no cache was made.") from None
     if code:
         raise MerlinSimError(
-            f"{directory} was not brought to parquet: `merlin-sim transcode` ended with {code}."
+            f"{directory} was not brought to parquet: `merlin-sim data transcode` ended with "
+            f"{code}."
         )
 
 

@@ -26,7 +26,15 @@ LOG = (
     "--timestamp_column", "when", "--shortest_sequence_for_user", "3", "--scheduler", "single",
     "--output_path", "{home}/live/dataset",
 )  # fmt: skip
-TRANSCODE = ("transcode", "--input", "{home}/clicks", "--output", "{home}/live/clicks", "--to")
+TRANSCODE = (
+    "data",
+    "transcode",
+    "--input",
+    "{home}/clicks",
+    "--output",
+    "{home}/live/clicks",
+    "--to",
+)
 WRITES = {
     "a dataset of a log": LOG,
     "tfrecord": (*TRANSCODE, "tfrecord"),

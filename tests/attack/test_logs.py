@@ -78,7 +78,7 @@ def test_a_log_in_any_legal_form_becomes_its_samples(rows, shape, of_users):
             wanted = None
         if of_users and found.refusal is None:
             samples = Path(parent) / "samples"
-            made = ["transcode", "--input", str(dataset), "--output", str(samples)]
+            made = ["data", "transcode", "--input", str(dataset), "--output", str(samples)]
             cli.main(made, standalone_mode=False)
             assert stored_samples(dataset, shape, samples) == wanted
         else:

@@ -101,7 +101,9 @@ def users_dataset(logs, tmp_path_factory):
 def clicks_dataset(tmp_path_factory):
     """Clicks, as Criteo's."""
     directory = tmp_path_factory.mktemp("clicks")
-    _merlin_sim("synthesize", "criteo", "--output", directory / "raw", "--rows_per_day", 3000)
+    _merlin_sim(
+        "data", "synthesize", "criteo", "--output", directory / "raw", "--rows_per_day", 3000
+    )
     _merlin_sim(
         *("preprocess", "criteo", "--criteo_path", directory / "raw"),
         *("--output_path", directory / "dataset"),

@@ -106,7 +106,7 @@ def test_pieces_are_the_rows(tmp_path, rows):
 def test_commands_name_the_file(damaged, tmp_path):
     dataset = damaged.parents[1]
     with pytest.raises(MerlinSimError, match=str(damaged)):
-        run("check", dataset)
+        run("data", "check", dataset)
     with pytest.raises(MerlinSimError, match=str(damaged)):
-        run("transcode", "--input", dataset, "--output", tmp_path / "copy")
+        run("data", "transcode", "--input", dataset, "--output", tmp_path / "copy")
     assert not (tmp_path / "copy").exists()

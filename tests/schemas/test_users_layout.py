@@ -57,7 +57,7 @@ def test_nothing_is_lost_on_the_way_to_a_schema_and_back(users):
 
 
 def test_who_reads_rows_of_samples_is_told_to_transcode(users):
-    with pytest.raises(MerlinSimError, match="train is in users; .*merlin-sim transcode"):
+    with pytest.raises(MerlinSimError, match="train is in users; .*merlin-sim data transcode"):
         DatasetDirectory.open(users).files("train")
 
 

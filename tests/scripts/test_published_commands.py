@@ -91,7 +91,7 @@ def transcoded_in_this_process():
 
     def transcode(directory: Path, feature_spec: str, place: Path) -> None:
         in_process.run(
-            *("transcode", "--input", directory, "--feature_spec", feature_spec),
+            *("data", "transcode", "--input", directory, "--feature_spec", feature_spec),
             *("--output", place),
         )
 

@@ -311,7 +311,7 @@ def test_the_command_line_imports_a_module_of_operators(tmp_path, monkeypatch):
     )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("MERLIN_SIM_IMPORT", "")  # is set back at the end
-    result = CliRunner().invoke(cli, ["--import", "shop_operators", "spec", "--help"])
+    result = CliRunner().invoke(cli, ["--import", "shop_operators", "data", "spec", "--help"])
     assert not result.exit_code, result.output
     halve = operators_with(())["shop.Halve"]
     workflow = nvt.Workflow(["price"] >> halve())

@@ -70,8 +70,9 @@ def parquet_cache(
         except OSError as error:
             raise MerlinSimError(
                 f"{cache} cannot be written: {error.strerror}. The dataset is brought to parquet "
-                f"there once. `merlin-sim transcode --input {directory} --output DATASET` does the "
-                "same elsewhere."
+                "there once. "
+                f"`merlin-sim data transcode --input {directory} --output DATASET` does the same "
+                "elsewhere."
             ) from error
         try:
             if not (cached / SPEC_FILE).is_file():

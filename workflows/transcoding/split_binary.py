@@ -141,7 +141,7 @@ def split_binary_spec(spec: FeatureSpec) -> FeatureSpec:
     for name in spec.channel_spec.get(CATEGORICAL, ()):
         feature = spec.feature_spec.get(name)
         if feature is not None and feature.cardinality == "auto":
-            expected = "a number (to parquet, `transcode` counts the ids)"
+            expected = "a number (to parquet, `data transcode` counts the ids)"
             problems.append(spec.problem(("feature_spec", name, "cardinality"), expected, "auto"))
     if problems:
         raise SpecError(spec.path or "the dataset", problems)

@@ -11,7 +11,7 @@ MOST_ROWS = 500_000
 
 
 def say_findings(directory: Path) -> None:
-    """Report what `merlin-sim check` would call a problem, a line each."""
+    """Report what `merlin-sim data check` would call a problem, a line each."""
     from ....schemas.dataset import DatasetDirectory
     from ....workflows.checks.check_dataset import DatasetCheck
 
@@ -21,4 +21,4 @@ def say_findings(directory: Path) -> None:
         click.echo(f"look at this: {finding.where}: {finding.check}: {finding.says}")
     if problems or check.sampled:
         looked = "some rows were checked; " if check.sampled else ""
-        click.echo(f"{looked}`merlin-sim check {directory}` reports all")
+        click.echo(f"{looked}`merlin-sim data check {directory}` reports all")

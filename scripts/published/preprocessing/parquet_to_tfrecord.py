@@ -1,4 +1,4 @@
-"""The published ``parquet_to_tfrecord.py``: its command lines run ``merlin-sim transcode``.
+"""The published ``parquet_to_tfrecord.py``: its command lines run ``merlin-sim data transcode``.
 
 Training reads the parquet as it is; this is for those who read the TFRecord files.
 """
@@ -42,5 +42,5 @@ if __name__ == "__main__":
     if lacking := missing(sys.argv[1:]):
         sys.stderr.write(f"parquet_to_tfrecord.py: missing: {', '.join(lacking)}\n")
         sys.exit(2)
-    sys.argv[1:] = ["transcode", *DEFAULTS, *translated(sys.argv[1:])]
+    sys.argv[1:] = ["data", "transcode", *DEFAULTS, *translated(sys.argv[1:])]
     main()

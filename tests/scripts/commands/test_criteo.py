@@ -22,7 +22,9 @@ from merlin_sim.serving.triton import export
 @pytest.fixture(scope="module")
 def raw(tmp_path_factory):
     output = tmp_path_factory.mktemp("logs") / "raw"
-    said = run("synthesize", "criteo", "--output", output, "--days", 2, "--rows_per_day", 300)
+    said = run(
+        "data", "synthesize", "criteo", "--output", output, "--days", 2, "--rows_per_day", 300
+    )
     assert "600 rows of 2 days" in said
     return output
 
@@ -43,7 +45,7 @@ def dataset(raw, tmp_path_factory):
 def test_the_same_seed_writes_the_same_bytes_plain_or_gzipped(raw, tmp_path):
     options = ["--days", 2, "--rows_per_day", 300, "--gzip"]
     for name in ("one", "other"):
-        run("synthesize", "criteo", "--output", tmp_path / name, *options)
+        run("data", "synthesize", "criteo", "--output", tmp_path / name, *options)
     one, other = (tmp_path / name / "day_1.gz" for name in ("one", "other"))
     assert one.read_bytes() == other.read_bytes()
     assert gzip.decompress(one.read_bytes()) == (raw / "day_1").read_bytes()
@@ -128,8 +130,8 @@ def test_options_that_cannot_be_are_refused_before_work(raw, tmp_path):
 
 
 def test_options_of_other_logs_are_not_dropped(tmp_path):
-    words = ["synthesize", "--users", "5", "criteo", "--output", str(tmp_path / "raw")]
+    words = ["data", "synthesize", "--users", "5", "criteo", "--output", str(tmp_path / "raw")]
     result = CliRunner().invoke(main.cli, words)
     assert result.exit_code == 2 and "--users: options of `criteo` stand behind it" in result.output
-    result = CliRunner().invoke(main.cli, ["synthesize"])
+    result = CliRunner().invoke(main.cli, ["data", "synthesize"])
     assert result.exit_code == 2 and "Missing option '--output'" in result.output

@@ -1,4 +1,4 @@
-"""``merlin-sim spec`` as a person uses it: exit codes and what it prints.
+"""``merlin-sim data spec`` as a person uses it: exit codes and what it prints.
 
 Some of it of the program in a process of its own, the rest of the same entry in this one.
 """
@@ -51,34 +51,36 @@ def amazon(tmp_path):
     ids=["here", "program"],
 )
 def test_validate(amazon, start):
-    assert "valid: 8 features" in merlin_sim("spec", "validate", amazon, start=start)
-    assert "fits sim" in merlin_sim("spec", "validate", amazon.parent, "--model", "sim")
-    refusal = merlin_sim("spec", "validate", amazon, "--model", "dlrm", code=2, start=start)
+    assert "valid: 8 features" in merlin_sim("data", "spec", "validate", amazon, start=start)
+    assert "fits sim" in merlin_sim("data", "spec", "validate", amazon.parent, "--model", "sim")
+    refusal = merlin_sim("data", "spec", "validate", amazon, "--model", "dlrm", code=2, start=start)
     assert "channel_spec.categorical: expected at least 1 feature for dlrm" in refusal
     (amazon.parent / "test.tfrecord").unlink()
-    assert "expected a file that exists" in merlin_sim("spec", "validate", amazon, code=2)
-    merlin_sim("spec", "validate", amazon, "--skip_files")
+    assert "expected a file that exists" in merlin_sim("data", "spec", "validate", amazon, code=2)
+    merlin_sim("data", "spec", "validate", amazon, "--skip_files")
 
 
 @pytest.mark.slow
 def test_wrong_input_is_answered(tmp_path):
-    assert "No such file" in merlin_sim("spec", "validate", tmp_path / "none.yaml", code=2)
-    assert "found neither" in merlin_sim("spec", "validate", tmp_path, code=2)
+    assert "No such file" in merlin_sim("data", "spec", "validate", tmp_path / "none.yaml", code=2)
+    assert "found neither" in merlin_sim("data", "spec", "validate", tmp_path, code=2)
     assert "expected a dataset directory" in merlin_sim(
-        "spec", "adopt", tmp_path / "none", "--number_of_user_features", 1, code=2
+        "data", "spec", "adopt", tmp_path / "none", "--number_of_user_features", 1, code=2
     )
-    assert "ends in .yaml or .pbtxt" in merlin_sim("spec", "convert", "a.yaml", "b.json", code=2)
+    assert "ends in .yaml or .pbtxt" in merlin_sim(
+        "data", "spec", "convert", "a.yaml", "b.json", code=2
+    )
     assert "No such command" in merlin_sim("speck", code=2)
     assert "should be one of dlrm, " in merlin_sim(
-        "spec", "validate", tmp_path, "--model", "gru", code=2
+        "data", "spec", "validate", tmp_path, "--model", "gru", code=2
     )
     file = tmp_path / "schema.pbtxt"
     file.write_text("feature { name: 3 }")
-    assert "expected a Merlin schema" in merlin_sim("spec", "validate", file, code=2)
+    assert "expected a Merlin schema" in merlin_sim("data", "spec", "validate", file, code=2)
 
 
 def test_show(amazon):
-    shown = merlin_sim("spec", "show", amazon)
+    shown = merlin_sim("data", "spec", "show", amazon)
     for text in ("positive_history", "item_id_neg", "1,209,081", "tfrecord", "100"):
         assert text in shown
 
@@ -91,11 +93,11 @@ def test_odd_names_are_shown_as_they_are(tmp_path):
         "source_spec: {train: [{type: csv, features: [x], files: ['[/q]']}]}\n"
         "channel_spec: {'[/q]': ['a[bold]b', '[red]']}\n"
     )
-    shown = merlin_sim("spec", "show", file)
+    shown = merlin_sim("data", "spec", "show", file)
     for name in ("a[bold]b", "[/q]", "[red]"):
         assert name in shown
     result = subprocess.run(
-        [PROGRAM, "spec", "show", str(file)],
+        [PROGRAM, "data", "spec", "show", str(file)],
         capture_output=True,
         timeout=280,
         env={**os.environ, "PYTHONIOENCODING": "ascii"},
@@ -105,40 +107,42 @@ def test_odd_names_are_shown_as_they_are(tmp_path):
 
 
 def test_a_path_that_is_too_long(tmp_path):
-    assert "File name too long" in merlin_sim("spec", "show", tmp_path / ("x" * 300), code=2)
+    assert "File name too long" in merlin_sim(
+        "data", "spec", "show", tmp_path / ("x" * 300), code=2
+    )
 
 
 @pytest.mark.slow
 def test_a_schema_file_is_checked_as_its_spec_is(amazon, tmp_path):
     schema = tmp_path / "s.pbtxt"
-    merlin_sim("spec", "convert", SPECS / "abstract_csv.yaml", schema)
-    merlin_sim("spec", "show", schema)
-    merlin_sim("spec", "validate", schema, "--skip_files")
+    merlin_sim("data", "spec", "convert", SPECS / "abstract_csv.yaml", schema)
+    merlin_sim("data", "spec", "show", schema)
+    merlin_sim("data", "spec", "validate", schema, "--skip_files")
     broken = tmp_path / "broken.yaml"
     broken.write_text(amazon.read_text().replace("type: tfrecord", "type: wat"))
-    merlin_sim("spec", "convert", broken, schema)
-    assert "one of the chunk types" in merlin_sim("spec", "validate", schema, code=2)
+    merlin_sim("data", "spec", "convert", broken, schema)
+    assert "one of the chunk types" in merlin_sim("data", "spec", "validate", schema, code=2)
 
 
 @pytest.mark.slow
 def test_convert_there_and_back(amazon, tmp_path):
     schema, again = tmp_path / "s.pbtxt", tmp_path / "again.yaml"
-    merlin_sim("spec", "convert", amazon, schema)
+    merlin_sim("data", "spec", "convert", amazon, schema)
     assert read_schema(schema).column_names[0] == "label"
-    merlin_sim("spec", "convert", schema, again)
+    merlin_sim("data", "spec", "convert", schema, again)
     assert read_spec(again, check_files=False) == read_spec(amazon)
-    merlin_sim("spec", "convert", again, tmp_path / "copy.yaml")
+    merlin_sim("data", "spec", "convert", again, tmp_path / "copy.yaml")
     assert (tmp_path / "copy.yaml").read_bytes() == again.read_bytes()
 
 
 @pytest.mark.slow
 def test_adopt(tmp_path):
     directory = published_layout.write(tmp_path / "data")
-    out = merlin_sim("spec", "adopt", directory, "--number_of_user_features", 1)
+    out = merlin_sim("data", "spec", "adopt", directory, "--number_of_user_features", 1)
     assert "adopted: 8 columns, histories of up to 6" in out
-    assert "fits sim" in merlin_sim("spec", "validate", directory, "--model", "sim")
+    assert "fits sim" in merlin_sim("data", "spec", "validate", directory, "--model", "sim")
     assert "has a spec already" in merlin_sim(
-        "spec", "adopt", directory, "--number_of_user_features", 1, code=2
+        "data", "spec", "adopt", directory, "--number_of_user_features", 1, code=2
     )
 
 
@@ -150,7 +154,7 @@ def test_whatever_bytes_the_file_holds_the_answer_is_a_message(amazon):
         start = chance.randrange(len(sound))
         noise = bytes(chance.randrange(256) for _ in range(chance.randrange(1, 30)))
         amazon.write_bytes(sound[:start] + noise + sound[start + chance.randrange(40) :])
-        result = (program if place < 3 else in_process.answer)("spec", "validate", amazon)
+        result = (program if place < 3 else in_process.answer)("data", "spec", "validate", amazon)
         assert result.returncode in (0, 2)
         assert "Traceback" not in result.stderr
         assert (result.returncode == 0) == (not result.stderr)
@@ -160,7 +164,7 @@ def test_help_imports_no_tensorflow():
     code = (
         "import sys; from merlin_sim.scripts.main import cli\n"
         "cli(['--help'], standalone_mode=False)\n"
-        "cli(['spec', 'validate', '--help'], standalone_mode=False)\n"
+        "cli(['data', 'spec', 'validate', '--help'], standalone_mode=False)\n"
         "assert not {'tensorflow', 'pandas', 'numpy'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=280)

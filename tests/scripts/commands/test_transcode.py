@@ -1,4 +1,4 @@
-"""``merlin-sim transcode``: what it does not wait for."""
+"""``merlin-sim data transcode``: what it does not wait for."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ metadata: {}
 CODE = """
 import sys
 from merlin_sim.scripts.main import cli
-cli(["transcode", "--input", sys.argv[1], "--output", sys.argv[2]], standalone_mode=False)
+cli(["data", "transcode", "--input", sys.argv[1], "--output", sys.argv[2]], standalone_mode=False)
 print(sorted({"dask", "nvtabular", "tensorflow"} & set(sys.modules)))
 """
 

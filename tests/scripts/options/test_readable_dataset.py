@@ -88,17 +88,17 @@ def test_what_the_feed_reads_is_left_alone(sim_dataset, in_this_process, capsys)
     assert not (sim_dataset / "parquet-cache").exists()
 
 
-@pytest.mark.parametrize("command", ["train", "transcode"])
+@pytest.mark.parametrize("command", ["train", "data transcode"])
 def test_users_whose_layout_is_not_told_in_full_are_refused(tmp_path, command):
     users = write_users_dataset(tmp_path / "users", [[[5, 9]]])
     spec = users / "feature_spec.yaml"
     spec.write_text(spec.read_text().replace("negatives:", "others:"))
     words = {
         "train": ["--dataset_dir", users, "--results_dir", tmp_path / "made"],
-        "transcode": ["--input", users, "--output", tmp_path / "made"],
+        "data transcode": ["--input", users, "--output", tmp_path / "made"],
     }
     with pytest.raises(SpecError, match="a mapping with history.* negatives"):
-        run(command, *words[command])
+        run(*command.split(), *words[command])
     assert not (tmp_path / "made").exists()
 
 
@@ -167,7 +167,9 @@ def test_what_a_killed_transcoding_left_is_never_read(source, in_this_process):
 
 def test_a_directory_that_cannot_be_written_is_refused_with_the_way_out(source, in_this_process):
     (source / "parquet-cache").write_text("a file")
-    with pytest.raises(MerlinSimError, match="cannot be written: .*`merlin-sim transcode --input"):
+    with pytest.raises(
+        MerlinSimError, match="cannot be written: .*`merlin-sim data transcode --input"
+    ):
         readable.readable_dataset(source, "feature_spec.yaml")
 
 
@@ -249,6 +251,6 @@ def test_a_run_trains_from_csv_and_its_dataset_is_the_one_that_was_given(source,
     saved = ("--load_checkpoint_path", tmp_path / "saved", "--dataset_dir", source)
     assert "exported" in run("export", *saved, "--output", tmp_path / "servable")
     (source / "test.csv").write_text("0,1.5,3\n")
-    with pytest.raises(MerlinSimError, match="`merlin-sim transcode` ended with 2"):
+    with pytest.raises(MerlinSimError, match="`merlin-sim data transcode` ended with 2"):
         run(*words, *sizes, "--results_dir", tmp_path / "other")
     assert "row 1: kind: expected an id in 0..2" in capfd.readouterr().err

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
-
 import click
 import pytest
 from in_process import answer
 
-from merlin_sim.scripts.main import COMMANDS
+from merlin_sim.scripts.main import cli
 
 
-def all_commands() -> dict[str, click.Command]:
-    found: dict[str, click.Command] = {}
-    for name, (file, _) in COMMANDS.items():
-        command = importlib.import_module(f"merlin_sim.scripts.commands.{file}").command
-        found |= {name: command}
-        found |= {f"{name} {sub}": of for sub, of in getattr(command, "commands", {}).items()}
+def all_commands(group: click.Group = cli, above: str = "") -> dict[str, click.Command]:
+    context, found = click.Context(group), {}
+    for name in group.list_commands(context):
+        found[above + name] = command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            found |= all_commands(command, f"{above}{name} ")
     return found
 
 

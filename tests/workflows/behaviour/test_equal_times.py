@@ -186,7 +186,9 @@ def test_both_layouts_hold_the_same_samples(run, run_cli, files, order):
     assert run("rows", *options).exit_code == 0
     assert run("users", *options, "--layout", "users").exit_code == 0
     output = files / "transcoded"
-    result = run_cli("transcode", "--input", files / "users", "--output", output, "--overwrite")
+    result = run_cli(
+        "data", "transcode", "--input", files / "users", "--output", output, "--overwrite"
+    )
     assert result.exit_code == 0, result.output
     for mapping in ("train", "test"):
         assert rows_of(output, mapping) == rows_of(files / "rows", mapping)

@@ -297,7 +297,7 @@ def test_the_users_layout_grows_too(run, run_cli, files):
     result = run("users", "--fitted", files / "plain", "--grow", *plain, log="new.parquet")
     assert result.exit_code == 0, result.output
     assert run("samples", "--fitted", files / "plain", "--grow", log="new.parquet").exit_code == 0
-    made = run_cli("transcode", "--input", files / "users", "--output", files / "made")
+    made = run_cli("data", "transcode", "--input", files / "users", "--output", files / "made")
     assert made.exit_code == 0, made.output
     for name in ("train/part.0.parquet", "test/part.0.parquet"):
         same = (files / "samples" / name).read_bytes()

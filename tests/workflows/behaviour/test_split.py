@@ -91,7 +91,7 @@ def test_a_time_parts_the_samples(timed):
 def test_users_rows_know_the_same_samples(run, files, timed, run_cli):
     options = ("--test_from", 80, "--validation_from", 60, "--layout", "users")
     assert run("users", *options).exit_code == 0
-    result = run_cli("transcode", "--input", files / "users", "--output", files / "made")
+    result = run_cli("data", "transcode", "--input", files / "users", "--output", files / "made")
     assert result.exit_code == 0, result.output
     for path in ("train/part.0.parquet", "validation/part.0.parquet", "test/part.0.parquet"):
         assert (files / "made" / path).read_bytes() == (timed / path).read_bytes()

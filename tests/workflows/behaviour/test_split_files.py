@@ -77,7 +77,10 @@ def test_users_rows_know_the_same_samples(run, run_cli, files, given):
     assert run("samples", *given).exit_code == 0
     assert run("users", *given, "--layout", "users").exit_code == 0
     assert (
-        run_cli("transcode", "--input", files / "users", "--output", files / "made").exit_code == 0
+        run_cli(
+            "data", "transcode", "--input", files / "users", "--output", files / "made"
+        ).exit_code
+        == 0
     )
     for path in ("train/part.0.parquet", "validation/part.0.parquet", "test/part.0.parquet"):
         assert (files / "made" / path).read_bytes() == (files / "samples" / path).read_bytes()

@@ -59,7 +59,7 @@ def test_users_take_few_bytes(both):
 
 def test_transcoding_gives_the_files_of_the_other_layout(both, run_cli, tmp_path):
     samples, users = both
-    result = run_cli("transcode", "--input", users, "--output", tmp_path / "made")
+    result = run_cli("data", "transcode", "--input", users, "--output", tmp_path / "made")
     assert result.exit_code == 0, result.output
     names = sorted(str(p.relative_to(samples)) for p in samples.rglob("*") if p.is_file())
     assert names == sorted(
@@ -127,7 +127,9 @@ def test_a_log_of_its_own_with_features_of_users_and_items(run_cli, tmp_path, op
     assert told[0] == told[1]
     stored, made = (fed(tmp_path / layout, "train") for layout in ("samples", "users"))
     np.testing.assert_array_equal(in_order(made), in_order(stored))
-    again = run_cli("transcode", "--input", tmp_path / "users", "--output", tmp_path / "again")
+    again = run_cli(
+        "data", "transcode", "--input", tmp_path / "users", "--output", tmp_path / "again"
+    )
     assert again.exit_code == 0, again.output
     parts = sorted(path.name for path in (tmp_path / "samples/train").iterdir())
     same = filecmp.cmpfiles(tmp_path / "samples/train", tmp_path / "again/train", parts, False)
@@ -152,13 +154,13 @@ def test_time_intervals_are_those_of_the_other_layout(run_cli, tmp_path):
     stored, made = (fed(path, "train") for path in (samples, users))
     np.testing.assert_array_equal(in_order(made), in_order(stored))
     assert np.any(stored % 1)  # parts of days
-    result = run_cli("transcode", "--input", users, "--output", tmp_path / "made")
+    result = run_cli("data", "transcode", "--input", users, "--output", tmp_path / "made")
     assert result.exit_code == 0, result.output
     names = [str(p.relative_to(samples)) for p in samples.rglob("*") if p.is_file()]
     assert filecmp.cmpfiles(samples, tmp_path / "made", names, shallow=False)[1:] == ([], [])
-    checked = run_cli("check", users)
+    checked = run_cli("data", "check", users)
     assert checked.exit_code == 0, checked.output
-    shown = run_cli("spec", "show", users)
+    shown = run_cli("data", "spec", "show", users)
     assert "column when, in seconds; intervals in days" in " ".join(shown.output.split())
 
 
@@ -241,7 +243,9 @@ def test_transcoding_refuses_a_user_that_cannot_be(run_cli, tmp_path):
     column = table.schema.get_field_index("what")
     changed = pa.array(items, table.schema.field(column).type)
     pq.write_table(table.set_column(column, table.schema.field(column), changed), path)
-    result = run_cli("transcode", "--input", tmp_path / "users", "--output", tmp_path / "made")
+    result = run_cli(
+        "data", "transcode", "--input", tmp_path / "users", "--output", tmp_path / "made"
+    )
     message = str(result.exception)
     assert (
         "row 3 (user " in message

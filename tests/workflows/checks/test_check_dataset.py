@@ -63,7 +63,7 @@ def write(tmp_path):
 @pytest.fixture
 def check(run_cli):
     def check(directory, *options):
-        result = run_cli("check", directory, "--json", *options)
+        result = run_cli("data", "check", directory, "--json", *options)
         assert result.exit_code in (0, 1), result.exception
         document = json.loads(result.stdout)
         problems = {(f["check"], f["where"]) for f in document["findings"] if f["problem"]}
@@ -200,18 +200,18 @@ def test_constant_columns_labels_and_histories(write, check):
 
 def test_labels_that_are_none_are_refused(write, run_cli):
     train = TRAIN.assign(label=TRAIN["label"].where(TRAIN.index != 700, 2))
-    result = run_cli("check", write(train, TEST))
+    result = run_cli("data", "check", write(train, TEST))
     said = "part.1.parquet, row 201: column label: expected a label of 0 or 1, found 2"
     assert said in str(result.exception)
 
 
 def test_the_table_shows_what_was_found(write, run_cli):
-    result = run_cli("check", write(TRAIN.assign(country=2), TEST))
+    result = run_cli("data", "check", write(TRAIN.assign(country=2), TEST))
     assert result.exit_code == 1
     assert "2 problems" in result.output
     (line,) = [line for line in result.output.splitlines() if "constant" in line]
     assert line.startswith("!")
-    assert run_cli("check", write(TRAIN, TEST)).output.endswith("nothing found\n")
+    assert run_cli("data", "check", write(TRAIN, TEST)).output.endswith("nothing found\n")
 
 
 def test_click_logs_are_checked_alike(tmp_path, check):
@@ -280,7 +280,7 @@ def test_users_have_the_samples_that_the_feed_makes(tmp_path, twins, is_new):
 )
 def test_rows_that_cannot_be_are_refused_with_their_place(write, run_cli, change, message):
     directory = write(change(TRAIN[:300]).reset_index(drop=True), TEST)
-    result = run_cli("check", directory)
+    result = run_cli("data", "check", directory)
     assert message in str(result.exception)
 
 

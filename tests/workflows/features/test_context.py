@@ -146,6 +146,6 @@ def test_one_row_a_user_gives_each_sample_its_own_context(label, run):
 
 
 def test_check_finds_nothing_wrong(dataset, run_cli):
-    result = run_cli("check", dataset)
+    result = run_cli("data", "check", dataset)
     assert result.exception is None or result.exit_code in (0, 1), result.output
     assert "device" not in result.output or "expected" not in result.output

@@ -340,7 +340,7 @@ def test_buckets_and_categories_go_into_the_users_layout_too(run, files):
 
 def test_tfrecord_holds_all_of_it_and_gives_it_back(run_cli, dataset, files):
     for source, output, to in ((dataset, "tf", "tfrecord"), (files / "tf", "back", "parquet")):
-        arguments = ("transcode", "--input", source, "--output", files / output, "--to", to)
+        arguments = ("data", "transcode", "--input", source, "--output", files / output, "--to", to)
         result = run_cli(*arguments)
         if result.exception:
             raise result.exception

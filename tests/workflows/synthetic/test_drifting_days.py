@@ -68,10 +68,12 @@ def test_files_are_logs_and_the_same_seed_gives_the_same_bytes(tmp_path):
 
 def test_the_command_writes_them_and_refuses_what_cannot_be(tmp_path):
     small = ["--users", 20, "--items", 60, "--shown", 3]
-    found = answer("synthesize", "days", "--output", tmp_path / "days", "--days", 11, *small)
+    found = answer(
+        "data", "synthesize", "days", "--output", tmp_path / "days", "--days", 11, *small
+    )
     assert found.returncode == 0 and "660 rows of 11 days" in found.stdout
     assert len(list((tmp_path / "days").glob("day_*.csv"))) == 11
-    found = answer("synthesize", "days", "--output", tmp_path / "no", "--days", 0, *small)
+    found = answer("data", "synthesize", "days", "--output", tmp_path / "no", "--days", 0, *small)
     assert found.returncode == 2 and "`days` should be a positive integer" in found.stderr
     with pytest.raises(MerlinSimError) as raised:
         DriftingWorld(users=0, items=10, drift=2)

@@ -20,7 +20,7 @@ def spec(tmp_path_factory):
 def test_rows_are_as_the_spec_says(spec, tmp_path):
     for name in ("one", "other"):
         options = ["--output", tmp_path / name, "--train_rows", 70_000, "--test_rows", 30]
-        run("synthesize", "dataset", "--feature_spec", spec, *options)
+        run("data", "synthesize", "dataset", "--feature_spec", spec, *options)
     one, other = (DatasetDirectory.open(tmp_path / name, model="dlrm") for name in ("one", "other"))
     train = pq.read_table(one.files("train")).to_pandas()
     assert len(train) == 70_000 and pq.read_metadata(one.files("test")[0]).num_rows == 30
@@ -34,8 +34,8 @@ def test_rows_are_as_the_spec_says(spec, tmp_path):
 def test_lists_are_refused(sim_dataset, tmp_path):
     spec = sim_dataset / "feature_spec.yaml"
     with pytest.raises(MerlinSimError, match="expected none: lists are not drawn"):
-        run("synthesize", "dataset", "--feature_spec", spec, "--output", tmp_path / "out")
+        run("data", "synthesize", "dataset", "--feature_spec", spec, "--output", tmp_path / "out")
     with pytest.raises(MerlinSimError, match="positive integers. Received: test 0"):
         arguments = ["--feature_spec", spec, "--output", tmp_path / "out", "--test_rows", 0]
-        run("synthesize", "dataset", *arguments)
+        run("data", "synthesize", "dataset", *arguments)
     assert not list(tmp_path.iterdir())

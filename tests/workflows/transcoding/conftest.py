@@ -12,7 +12,7 @@ from merlin_sim.schemas.dataset import DatasetDirectory
 @pytest.fixture
 def transcode(run_cli):
     def run(source: Path, output: Path, *options) -> DatasetDirectory:
-        result = run_cli("transcode", "--input", source, "--output", output, *options)
+        result = run_cli("data", "transcode", "--input", source, "--output", output, *options)
         if result.exception:
             raise result.exception
         return DatasetDirectory.open(output)

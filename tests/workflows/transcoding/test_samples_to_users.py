@@ -289,12 +289,12 @@ def test_counts_and_keys_of_the_datasets_own_items_stay(tmp_path):
 
 def test_the_command_takes_a_seed_for_users_alone(tmp_path, run_cli):
     source = write(tmp_path / "samples", pairs(2, (4, [5])), TEST)
-    words = ("transcode", "--input", source, "--output", tmp_path / "users", "--seed", 5)
+    words = ("data", "transcode", "--input", source, "--output", tmp_path / "users", "--seed", 5)
     refused = run_cli(*words)
     assert "`seed` should be given with `--to users` only" in str(refused.exception)
     assert "train 2, test 2" in run_cli(*words, "--to", "users").output
     assert DatasetDirectory.open(tmp_path / "users").users.seed == 5
-    words = ("transcode", "--input", tmp_path / "users", "--output", tmp_path / "more")
+    words = ("data", "transcode", "--input", tmp_path / "users", "--output", tmp_path / "more")
     again = run_cli(*words, "--to", "users")
     assert "this one has one row per user" in str(again.exception)
 

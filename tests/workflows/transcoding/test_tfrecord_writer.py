@@ -46,7 +46,7 @@ def source(threads_for_processes, tmp_path_factory) -> Path:
 @pytest.fixture
 def transcode(run_cli):
     def run(*options) -> str:
-        result = run_cli("transcode", *options)
+        result = run_cli("data", "transcode", *options)
         if result.exception:
             raise result.exception
         return result.output
@@ -134,7 +134,7 @@ def test_parts_are_of_nearly_equal_size(source, tmp_path, transcode):
 
 def test_the_rows_written_are_counted(source, tmp_path, run_cli):
     options = ("--input", source, "--output", tmp_path / "there", "--to", "tfrecord")
-    assert "train 80, test 40 rows" in run_cli("transcode", *options).output
+    assert "train 80, test 40 rows" in run_cli("data", "transcode", *options).output
 
 
 def test_the_published_layout_needs_no_spec_and_other_names_may_stand(tmp_path, transcode):
@@ -150,7 +150,7 @@ def test_the_published_layout_needs_no_spec_and_other_names_may_stand(tmp_path, 
     assert not (source / "feature_spec.yaml").exists()
     adopt_words = (source, "--number_of_user_features", 1, *names)
     assert read_as_published(tmp_path / "there", "test", 0)["user_id"]
-    assert "adopted" in run("spec", "adopt", *adopt_words)
+    assert "adopted" in run("data", "spec", "adopt", *adopt_words)
     assert rows_of(source, "train") == read_as_published(tmp_path / "there", "train", 0)
 
 

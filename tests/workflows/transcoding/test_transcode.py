@@ -163,7 +163,7 @@ def test_a_number_that_is_not_finite_is_refused(form, value, tmp_path, run_cli):
         pq.write_table(pa.table(rows), source / "train.parquet")
         pq.write_table(pa.table(rows).slice(0, 1), source / "test.parquet")
         options = ("--input", source, "--output", tmp_path / "dataset", "--overwrite", "--to", form)
-        return str(run_cli("transcode", *options).exception)
+        return str(run_cli("data", "transcode", *options).exception)
 
     assert re.search(
         "train.parquet, row 3: price: expected a finite .* 32 bits", transcode(value, 2)

@@ -1,4 +1,4 @@
-"""``merlin-sim transcode``: any dataset with a feature spec becomes a dataset directory."""
+"""``merlin-sim data transcode``: any dataset with a feature spec becomes a dataset directory."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...foundation.exceptions import MerlinSimError, SpecError
-from ...schemas import SPEC_FILE
-from ...schemas.channels import USER_FEATURES
-from ...schemas.dataset import DatasetDirectory
-from ...schemas.feature_spec import FeatureSpec
-from ...schemas.layout_names import PUBLISHED, LayoutNames
-from ...schemas.metadata_file import check_metadata
-from ...schemas.spec_file import read_spec
-from ...schemas.users_layout import USERS, is_of_users
-from ..options.devices import settle_for_tables
-from ..options.shared_options import layout_names, overwrite_directory
+from ....foundation.exceptions import MerlinSimError, SpecError
+from ....schemas import SPEC_FILE
+from ....schemas.channels import USER_FEATURES
+from ....schemas.dataset import DatasetDirectory
+from ....schemas.feature_spec import FeatureSpec
+from ....schemas.layout_names import PUBLISHED, LayoutNames
+from ....schemas.metadata_file import check_metadata
+from ....schemas.spec_file import read_spec
+from ....schemas.users_layout import USERS, is_of_users
+from ...options.devices import settle_for_tables
+from ...options.shared_options import layout_names, overwrite_directory
 
 if TYPE_CHECKING:
-    from ...workflows.transcoding.transcode import TfrecordForm
+    from ....workflows.transcoding.transcode import TfrecordForm
 
 
 def _of_tfrecord(name: str, least: int, text: str, default: object) -> Callable[[Any], Any]:
@@ -98,8 +98,8 @@ def command(
         )
     settle_for_tables()
 
-    from ...foundation.progress import Terminal
-    from ...workflows.transcoding.transcode import Transcoder
+    from ....foundation.progress import Terminal
+    from ....workflows.transcoding.transcode import Transcoder
 
     layout = _layout(form, of_tfrecord)
     started = time.monotonic()
@@ -110,12 +110,12 @@ def command(
                 f"{source}: `--to {form}` needs a dataset with one row per sample; this one "
                 "has one row per user. Bring it to parquet first."
             )
-        from ...workflows.transcoding.users import UsersTranscoder  # NVTabular: seconds
+        from ....workflows.transcoding.users import UsersTranscoder  # NVTabular: seconds
 
         dataset = DatasetDirectory.open(source, feature_spec=feature_spec)
         counts = UsersTranscoder(dataset, Terminal()).transcode(output, overwrite=overwrite)
     elif form == USERS:
-        from ...workflows.transcoding.users import SamplesTranscoder  # NVTabular too
+        from ....workflows.transcoding.users import SamplesTranscoder  # NVTabular too
 
         dataset = DatasetDirectory.open(source, feature_spec=feature_spec)
         counts = SamplesTranscoder(dataset, Terminal(), seed).transcode(output, overwrite=overwrite)
@@ -129,7 +129,7 @@ def command(
 
 
 def _layout(form: str, of_tfrecord: dict[str, int | None]) -> TfrecordForm:
-    from ...workflows.transcoding.transcode import TFRECORD, TfrecordForm
+    from ....workflows.transcoding.transcode import TFRECORD, TfrecordForm
 
     given = {name: value for name, value in of_tfrecord.items() if value is not None}
     if given and form != TFRECORD:
@@ -174,8 +174,8 @@ def _spec_of(
                 f"be left out. Received: {user_features}"
             )
         return spec
-    from ...foundation.progress import Terminal
-    from ...schemas.adopt import count_rows, describe
+    from ....foundation.progress import Terminal
+    from ....schemas.adopt import count_rows, describe
 
     with Terminal().phase("checking rows", count_rows(source, names)) as report:
         return describe(source, user_features, names=names, on_rows=lambda rows: report(rows, rows))

@@ -1,4 +1,4 @@
-"""``merlin-sim spec``: validate, show, convert and adopt dataset specifications."""
+"""``merlin-sim data spec``: validate, show, convert and adopt dataset specifications."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from ...models.known_families import families, find_family
-from ...schemas.convert import convert as convert_file
-from ...schemas.convert import load_spec, read_shape
-from ...schemas.layout_names import LayoutNames
-from ..options.shared_options import layout_names
+from ....models.known_families import families, find_family
+from ....schemas.convert import convert as convert_file
+from ....schemas.convert import load_spec, read_shape
+from ....schemas.layout_names import LayoutNames
+from ...options.shared_options import layout_names
 
 PATH = click.Path(path_type=Path)
 
@@ -75,9 +75,9 @@ def adopt(directory: Path, number_of_user_features: int, names: LayoutNames) -> 
     DIR holds train/*.parquet, test/*.parquet and metadata.json. Every row is checked against
     metadata.json; then feature_spec.yaml and schema.pbtxt are written beside the data.
     """
-    from ...foundation.progress import Terminal
-    from ...schemas.adopt import adopt as adopt_directory
-    from ...schemas.adopt import count_rows
+    from ....foundation.progress import Terminal
+    from ....schemas.adopt import adopt as adopt_directory
+    from ....schemas.adopt import count_rows
 
     with Terminal().phase("checking rows", count_rows(directory, names)) as report:
         spec = adopt_directory(

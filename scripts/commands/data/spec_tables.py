@@ -6,13 +6,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ...schemas.feature_spec import FeatureSpec
-from ...schemas.users_layout import UsersLayout, users_layout, users_problems
+from ....schemas.feature_spec import FeatureSpec
+from ....schemas.users_layout import UsersLayout, users_layout, users_problems
 
 
 def print_spec(spec: FeatureSpec, console: Console | None = None) -> None:
     """Print the features by channel, then the files by mapping."""
-    from ...schemas.natural_translation import shared_domains
+    from ....schemas.natural_translation import shared_domains
 
     console = console or Console()
     console.print(_features(spec, shared_domains(spec)))

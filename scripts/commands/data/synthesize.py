@@ -1,4 +1,4 @@
-"""``merlin-sim synthesize``: raw files with planted behaviour, of Amazon's layout or Criteo's."""
+"""``merlin-sim data synthesize``: raw files with planted behaviour, as Amazon's or Criteo's."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from ...foundation.files import staged_directory
-from ...workflows.synthetic.amazon_logs import PlantedBehaviour, synthesize
-from ..options.shared_options import overwrite_directory
+from ....foundation.files import staged_directory
+from ....workflows.synthetic.amazon_logs import PlantedBehaviour, synthesize
+from ...options.shared_options import overwrite_directory
 
 
 @click.group(invoke_without_command=True)
@@ -73,7 +73,7 @@ def command(
     Users have a few lifelong interests, a drifting interest of the moment and some noise;
     items have popularity; some items lack metadata, some users are too short to keep.
 
-    `merlin-sim synthesize criteo` writes click logs of another kind.
+    `merlin-sim data synthesize criteo` writes click logs of another kind.
     """
     if context.invoked_subcommand is not None:
         _refuse_options_before(context)
@@ -154,8 +154,8 @@ def criteo(
 
     Keys follow a power law; clicks depend on keys, on pairs of keys and on numbers.
     """
-    from ...foundation.progress import Terminal
-    from ...workflows.synthetic.click_days import PlantedClicks, synthesize_days
+    from ....foundation.progress import Terminal
+    from ....workflows.synthetic.click_days import PlantedClicks, synthesize_days
 
     planted = PlantedClicks(rows_per_day, most_keys, strength=strength, missing=missing, seed=seed)
     started = time.monotonic()
@@ -199,8 +199,8 @@ def days_of_drift(
 
     Files for `preprocess log --label_column clicked`: user, item, category, time, clicked.
     """
-    from ...foundation.progress import Terminal
-    from ...workflows.synthetic.click_days import DriftingWorld, write_days
+    from ....foundation.progress import Terminal
+    from ....workflows.synthetic.click_days import DriftingWorld, write_days
 
     world = DriftingWorld(users, items, categories, shown, drift, seed)
     started = time.monotonic()
@@ -227,9 +227,9 @@ def dataset(
 
     Ids follow a power law. It is there to measure with: nothing can be learned from it.
     """
-    from ...foundation.progress import Terminal
-    from ...schemas.spec_file import read_spec
-    from ...workflows.synthetic.random_dataset import synthesize_dataset
+    from ....foundation.progress import Terminal
+    from ....schemas.spec_file import read_spec
+    from ....workflows.synthetic.random_dataset import synthesize_dataset
 
     spec = read_spec(feature_spec, check_files=False)
     rows = {"train": train_rows, "test": test_rows}

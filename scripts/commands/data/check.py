@@ -1,4 +1,4 @@
-"""``merlin-sim check``: what of a dataset would spoil training, found before it."""
+"""``merlin-sim data check``: what of a dataset would spoil training, found before it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...workflows.checks.feature_counts import Bounds
-from ..options.devices import settle_for_tables
+from ....workflows.checks.feature_counts import Bounds
+from ...options.devices import settle_for_tables
 
 if TYPE_CHECKING:
-    from ...workflows.checks.feature_counts import Finding
+    from ....workflows.checks.feature_counts import Finding
 
 
 @click.command()
@@ -36,9 +36,9 @@ def command(dataset_dir: Path, feature_spec: str, largest_auc: float, as_json: b
     never trained, constant columns, users without history. Ends with 0 where all is well, with 1
     where something was found, with 2 where DATASET cannot be read.
     """
-    from ...foundation.progress import Narrator, Silence, Terminal
-    from ...schemas.dataset import DatasetDirectory
-    from ...workflows.checks.check_dataset import DatasetCheck
+    from ....foundation.progress import Narrator, Silence, Terminal
+    from ....schemas.dataset import DatasetDirectory
+    from ....workflows.checks.check_dataset import DatasetCheck
 
     settle_for_tables()
     dataset = DatasetDirectory.open(dataset_dir, feature_spec=feature_spec)

@@ -1,0 +1,1 @@
+"""The commands of `merlin-sim data`: what makes, changes and checks datasets."""
