@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import itertools
 import json
 import multiprocessing
 import os
@@ -33,6 +34,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
 from baselines.count_trees import fit_regression, fit_trees, tables
 from measuring.auc_of_users import AUCOfUsers
 from measuring.quality_logs import LOGS, make_dataset, write_log
@@ -109,6 +113,28 @@ def write_tables(dataset: Path, output: Path) -> None:
     pd.to_pickle(tables(dataset), output)
 
 
+def write_rows(users: Path, output: Path) -> None:
+    """Write the samples of a dataset of users as rows, in their stored order, for FuxiCTR."""
+    from merlin_sim.dataloader.open_loader import open_loader
+    from merlin_sim.foundation.ranks import Ranks
+    from merlin_sim.schemas.dataset import DatasetDirectory
+
+    dataset = DatasetDirectory.open(users)
+    names = ("label", "target_item_features", "positive_history")
+    columns = [column for name in names for column in dataset.channels[name]]
+    spec = yaml.safe_load((users / "feature_spec.yaml").read_text())
+    output.mkdir()
+    for mapping in spec["source_spec"]:
+        feed, parts = open_loader(dataset, mapping, columns, 2048, Ranks()), []
+        for given in feed.inputs():
+            batch, labels = feed.whole(given)
+            found = {columns[0]: labels, **{name: batch[name] for name in columns[1:]}}
+            parts.append(pa.table({n: pa.array(list(v.numpy())) for n, v in found.items()}))
+        pq.write_table(pa.concat_tables(parts), output / f"{mapping}.parquet")
+        spec["source_spec"][mapping] = [{"files": [f"{mapping}.parquet"]}]
+    (output / "feature_spec.yaml").write_text(yaml.safe_dump(spec))
+
+
 class Trials:
     """Runs what has no line in the records yet."""
 
@@ -122,7 +148,7 @@ class Trials:
         work.mkdir(parents=True, exist_ok=True)
         self.done = read_outcomes(records)
 
-    def run(self, trial: Trial, seed: int) -> None:
+    def run(self, trial: Trial, seed: int, most_rates: int | None = None) -> None:
         """Run a model with a seed, if that was not done: the first one at each of its rates."""
         if trial.model == RULES:
             self._rules(trial)
@@ -130,6 +156,7 @@ class Trials:
         score, rates, settings = self._way(trial)
         if score is None:
             return
+        rates = rates[:most_rates]
         if seed > 1:
             first = [self._find(trial, rate, 1, settings) for rate in rates]
             chosen = max((o for o in first if o), key=lambda o: o.validation_auc, default=None)
@@ -234,7 +261,7 @@ class Trials:
         dataset = self._dataset(trial)
         rows = dataset.with_name(f"{dataset.name}-rows")
         if not rows.exists():
-            command("data", "transcode", "--input", dataset, "--output", rows)
+            in_fork(write_rows, dataset, rows)
         models, python = self.fuxictr
         with tempfile.NamedTemporaryFile(suffix=".npz") as scores:
             words = [python, "-W", "ignore", BASELINES / "fuxictr_models.py", rows, models]
@@ -261,16 +288,19 @@ def judge(parts: Any, scores: list[np.ndarray]) -> Scored:
     return Scored(aucs[0].auc, aucs[1])
 
 
-def order(logs: list[str], models: list[str], seeds: int) -> Iterator[tuple[Trial, int]]:
-    """Give the runs, the most telling first."""
+def order(
+    logs: list[str], models: list[str], seeds: int
+) -> Iterator[tuple[Trial, int, int | None]]:
+    """Give the runs with seed and most rates, the most telling first: one rate of each model."""
     firsts = [model for model in FIRST if model in models]
     others = [model for model in models if model not in (*FIRST, *FUXICTR)]
+    lengths = dict.fromkeys(length for log in logs for length in LOGS[log].lengths)
+    rounds = [(1, 1), *((seed, None) for seed in range(1, seeds + 1))]
     for some in (firsts, others, [model for model in FUXICTR if model in models]):
-        for seed in range(1, seeds + 1):
-            for model in some:
-                for log in logs:
-                    for length in LOGS[log].lengths:
-                        yield Trial(log, length, model), seed
+        for (seed, most_rates), length in itertools.product(rounds, lengths):
+            for model, log in itertools.product(some, logs):
+                if length in LOGS[log].lengths:
+                    yield Trial(log, length, model), seed, most_rates
 
 
 def main() -> None:
@@ -296,9 +326,9 @@ def main() -> None:
         places = (options.records or Path(folder) / "records", options.work or Path(folder))
         of = commit() if options.records else ""
         trials = Trials(*places, options.packages, options.fuxictr, of)
-        for trial, seed in order(logs, models, 3 if options.all else options.seeds):
+        for trial, *which in order(logs, models, 3 if options.all else options.seeds):
             if not lengths or trial.length in lengths:
-                trials.run(trial, seed)
+                trials.run(trial, *which)
     for log in logs:
         print(log_section(trials.done, log, LOGS[log].title, TRAINED))
 

@@ -45,6 +45,8 @@ class Summary(NamedTuple):
 
     model: str
     rate: float
+    rates: int
+    """Of how many it is the best by validation data."""
     aucs: list[float]
     influence: Array
     """[users], the mean over seeds."""
@@ -83,7 +85,7 @@ def _sum_up(runs: Sequence[Outcome]) -> Summary:
     rate = max(first, key=lambda run: run.validation_auc).rate
     chosen = [run for run in runs if run.rate == rate]
     influence = np.mean([run.influence for run in chosen], axis=0) / 1e6
-    return Summary(chosen[0].model, rate, [run.auc for run in chosen], influence)
+    return Summary(chosen[0].model, rate, len(first), [run.auc for run in chosen], influence)
 
 
 def log_section(outcomes: Sequence[Outcome], log: str, title: str, models: Sequence[str]) -> str:
@@ -109,12 +111,19 @@ def _table(
     if length > shortest:
         references |= {f"length {shortest}": None}
     shorter = summarize(outcomes, log, shortest)
-    heads = ["test AUC", "standard error", "rate", "seeds", *(f"above {r}" for r in references)]
+    heads = [
+        "test AUC",
+        "standard error",
+        "rate, of how many",
+        "seeds",
+        *(f"above {r}" for r in references),
+    ]
     lines = [f"| length {length} | {' | '.join(heads)} |", f"|---|{'---:|' * len(heads)}"]
     for row in sorted(found.values(), key=_auc, reverse=True):
         if length > shortest:
             references[f"length {shortest}"] = shorter.get(row.model)
-        cells = [f"{row.auc:.4f}", f"{row.error:.4f}", f"{row.rate:g}" if row.rate else ""]
+        rate = f"{row.rate:g} of {row.rates}" if row.rate else ""
+        cells = [f"{row.auc:.4f}", f"{row.error:.4f}", rate]
         cells += [f"{len(row.aucs)}", *(_above(row, other) for other in references.values())]
         lines.append(f"| {row.model} | {' | '.join(cells)} |")
     missing = [name for name in models if name not in found]

@@ -6,11 +6,15 @@ from pathlib import Path
 
 import bench_quality
 import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
 import pytest
-from baselines.count_trees import Samples, of_others
+from baselines.count_trees import Samples, fit_regression, of_others, tables
 from baselines.impressions_log import impressions
 from bench_quality import Scored, Trial, Trials, order
+from in_process import run
 from measuring.auc_of_users import AUCOfUsers, standard_error
+from measuring.quality_logs import IMPRESSIONS_TEST, IMPRESSIONS_VALIDATION, LOGS, make_dataset
 from measuring.quality_models import FUXICTR, RULES, TRAINED, TREES
 from measuring.quality_table import Outcome, log_section, read_outcomes, summarize
 
@@ -60,8 +64,8 @@ def test_a_page_says_what_is_above_what_and_what_was_not_run():
     runs += [outcome("SIM", 0.87, length=500)]
     text = log_section(runs, "readers", "Readers", [TREES, "SIM", "DIN"])
     row = next(line for line in text.splitlines() if line.startswith("| SIM | 0.8300"))
-    assert row.endswith("| 0.1 | 1 | +0.0300 ± 0.0000 | +0.0200 ± 0.0000 |")
-    assert "| SIM | 0.8700 | 0.0000 | 0.1 | 1 |  |  | +0.0400 ± 0.0000 |" in text
+    assert row.endswith("| 0.1 of 1 | 1 | +0.0300 ± 0.0000 | +0.0200 ± 0.0000 |")
+    assert "| SIM | 0.8700 | 0.0000 | 0.1 of 1 | 1 |  |  | +0.0400 ± 0.0000 |" in text
     assert "Not run: DIN." in text and "3 users test; commit 0000000; 2026-01-01." in text
     assert "Not run." in log_section([], "readers", "Readers", ["SIM"])
 
@@ -94,14 +98,23 @@ def test_no_score_betters_the_oracle_of_the_impressions():
 
 def test_the_most_telling_runs_come_first():
     runs = list(order(["purchases", "readers"], [RULES, *TRAINED], 2))
-    assert len(runs) == len(set(runs)) == 2 * 3 * (1 + len(TRAINED))
-    places = (("purchases", 100), ("purchases", 500), ("readers", 100))
-    assert runs[:3] == [(Trial(*place, RULES), 1) for place in places]
-    models = list(dict.fromkeys(trial.model for trial, _ in runs))
+    assert len(runs) == len(set(runs)) == 3 * 3 * (1 + len(TRAINED))
+    assert runs[:2] == [(Trial(log, 100, RULES), 1, 1) for log in ("purchases", "readers")]
+    models = list(dict.fromkeys(trial.model for trial, *_ in runs))
     assert models.index("SIM") < models.index("ETA") < models.index(FUXICTR[0])
-    assert runs.index((Trial("readers", 100, "STCA"), 1)) < runs.index(
-        (Trial(*places[0], RULES), 2)
-    )
+    sims = [
+        (*which, trial.length)
+        for trial, *which in runs
+        if trial == ("purchases", trial.length, "SIM")
+    ]
+    assert sims == [
+        (1, 1, 100),
+        (1, 1, 500),
+        (1, None, 100),
+        (1, None, 500),
+        (2, None, 100),
+        (2, None, 500),
+    ]
 
 
 def test_a_run_with_a_record_is_not_repeated(tmp_path, monkeypatch):
@@ -115,6 +128,7 @@ def test_a_run_with_a_record_is_not_repeated(tmp_path, monkeypatch):
     trial = Trial("readers", 100, "SIM")
     for _ in range(2):
         trials = Trials(tmp_path / "records", tmp_path, None, None, "1" * 40)
+        trials.run(trial, 1, 1)
         trials.run(trial, 1)
         trials.run(trial, 2)
     low, high = bench_quality.RATES
@@ -143,3 +157,25 @@ def test_a_failed_command_ends_the_benchmark(monkeypatch, capsys):
     with pytest.raises(SystemExit, match="ended with 2"):
         bench_quality.command("train", "--nonsense")
     assert "no such option" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_all_baselines_read_the_same_test_samples_of_the_same_users(tmp_path, monkeypatch):
+    small = LOGS["impressions"]._replace(make=lambda command, folder: impressions(12))
+    monkeypatch.setitem(LOGS, "impressions", small)
+    plain, lifetime = (make_dataset("impressions", 20, is_, run, tmp_path) for is_ in (False, True))
+    parts = tables(lifetime)
+    bench_quality.write_rows(plain, tmp_path / "rows")
+    rows = pq.read_table(tmp_path / "rows/test.parquet")
+    assert np.array_equal(rows["label"].to_numpy(), parts["test"].labels)
+    assert set(map(len, rows["item_pos"].to_pylist())) == {20}
+    log = pd.read_parquet(tmp_path / "impressions.parquet")
+    known = log.item.isin(log.item[log.time < IMPRESSIONS_VALIDATION])  # others have no id
+    counts = (
+        log[known & (log.time >= IMPRESSIONS_TEST)].groupby("shopper").clicked.agg(["size", "sum"])
+    )
+    users = parts["test"].users
+    found = zip(np.bincount(users), np.bincount(users, parts["test"].labels), strict=True)
+    assert sorted(map(tuple, counts.to_numpy())) == sorted((int(n), int(c)) for n, c in found)
+    scores = fit_regression(parts, 1.0, 1)
+    assert list(map(len, scores)) == [len(parts[name].labels) for name in ("validation", "test")]
