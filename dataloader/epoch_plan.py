@@ -254,20 +254,20 @@ def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 Array = npt.NDArray[Any]
-ORDER_OF_STRETCHES = 1 << 40
+ORDER_OF_SEGMENTS = 1 << 40
 """Tells the random numbers of a part's order from those of the epoch's windows."""
 
 
 @dataclass(frozen=True)
-class Stretching:
-    """How users' positions are cut into stretches that stay together, and what each becomes."""
+class Segmentation:
+    """How users' positions are cut into segments that stay together, and what each becomes."""
 
     longest: int
-    """Positions of a stretch."""
+    """Positions of a segment."""
     of_position: int
     """Samples of a position."""
     are_rows: bool
-    """Whether a stretch is one row of a batch, rather than each of its samples."""
+    """Whether a segment is one row of a batch, rather than each of its samples."""
 
     def rows_of_parts(self, users: UserRows) -> list[int]:
         """How many rows each part of the users has; lists are read where they say it alone."""
@@ -306,7 +306,7 @@ class Stretching:
             block: The users.
             mapping: Whose samples.
             number: Which row group of the block.
-            random: Puts the stretches into its order; None leaves them in the users'.
+            random: Puts the segments into its order; None leaves them in the users'.
         """
         users, found = slice(*block.group_starts[number : number + 2]), block.positions
         starts = found.starts[:-1][users]
@@ -327,7 +327,7 @@ class Stretching:
     def _cut(
         self, found: Positions, starts: Array, begins: Array, ends: Array
     ) -> tuple[Array, Array, Array]:
-        """Cut into stretches: whose each is, its first position, and how many it has."""
+        """Cut into segments: whose each is, its first position, and how many it has."""
         if self.are_rows and found.seen is not None:
             return cut_by_reach(starts, begins, ends, found.seen, self.longest)
         pieces = -(-(ends - begins) // self.longest)
@@ -349,9 +349,9 @@ def each_of(firsts: Array, counts: Array) -> Array:
 def cut_by_reach(
     starts: Array, begins: Array, ends: Array, seen: Array, longest: int
 ) -> tuple[Array, Array, Array]:
-    """Cut users' positions into stretches whose samples see nearly the same.
+    """Cut users' positions into segments whose samples see nearly the same.
 
-    A stretch has at most ``longest`` positions, and its last sample sees at most ``longest`` - 1
+    A segment has at most ``longest`` positions, and its last sample sees at most ``longest`` - 1
     interactions more than its first one.
 
     >>> seen = np.array([0, 1, 1, 1, 4])
@@ -360,7 +360,7 @@ def cut_by_reach(
     [[0, 0], [1, 4], [3, 1]]
 
     Returns:
-        [stretches] whose each is, its first position, and how many it has.
+        [segments] whose each is, its first position, and how many it has.
     """
     counts = ends - begins
     users = np.repeat(np.arange(len(begins)), counts)
@@ -373,7 +373,7 @@ def cut_by_reach(
     following = np.minimum(following, np.arange(len(seen)) + longest)
     following = np.minimum(following, offsets[1:][users])
     firsts, current = [], offsets[:-1][counts > 0]
-    while len(current):  # the first stretch of all users, the second, ...
+    while len(current):  # the first segment of all users, the second, ...
         firsts.append(current)
         after = following[current]
         current = after[after < offsets[1:][users[current]]]

@@ -92,8 +92,8 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         drop_last: leave out the rows that do not fill a global batch.
         window_rows: rows that are shuffled together, over all ranks.
         data_memory_mb: memory on the device, in MB.
-        in_stretches: go through a stretch of the stored rows that is this rank's alone, in place
-            of a share of each global batch: rows that stand together stay on one rank.
+        contiguous: read one part of the stored rows, which is this rank's alone, in place of
+            a share of each global batch: rows that stand together stay on one rank.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         drop_last: bool = False,
         window_rows: int = 65536,
         data_memory_mb: int = DATA_MEMORY_MB,
-        in_stretches: bool = False,
+        contiguous: bool = False,
     ) -> None:
         """Check the arguments; files are opened with the first batch."""
         super().__init__(
@@ -125,15 +125,15 @@ class Loader(merlin.dataloader.tensorflow.Loader):
             raise MerlinSimError(
                 f"`global_rank` should be 0 to {self.global_size - 1}. Received: {self.global_rank}"
             )
-        if in_stretches and (shuffle or drop_last):
+        if contiguous and (shuffle or drop_last):
             raise MerlinSimError(
-                "`in_stretches` should be left out with `shuffle` or `drop_last`: it is of rows "
+                "`contiguous` should be left out with `shuffle` or `drop_last`: it is of rows "
                 f"as stored. Received: `shuffle` = {shuffle}, `drop_last` = {drop_last}."
             )
         self.seed = seed
         self.window_rows = window_rows
         self.data_memory_mb = data_memory_mb
-        self.in_stretches = in_stretches
+        self.contiguous = contiguous
         self.epoch = 0
         self._first_step = 0
         self._take_a_place()
@@ -231,7 +231,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         """
         plan = self.plan(0)
         low, high = slots(plan.batch_rows(step), *self._share)
-        return self._stretch[0] + step * plan.global_batch_size + np.arange(low, high), None
+        return self._own_rows[0] + step * plan.global_batch_size + np.arange(low, high), None
 
     @cached_property
     def are_resident(self) -> bool:
@@ -263,17 +263,17 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         return int(self.batch_size * self.global_size)
 
     def plan(self, epoch: int) -> EpochPlan:
-        """Say which rows make up the batches of ``epoch``, in stretches those of this rank."""
+        """Say which rows make up the batches of ``epoch``: of this rank's own, or of all."""
         longest = -(-sum(self.part_rows) // int(self.global_size))
         return EpochPlan(
             [stop - begin for begin, stop in self._rows_of_parts],
-            int(self.batch_size) if self.in_stretches else self.global_batch_size,
+            int(self.batch_size) if self.contiguous else self.global_batch_size,
             bool(self.shuffle),
             self.seed,
             epoch,
             self.window_rows,
             bool(self.drop_last),
-            -(-longest // int(self.batch_size)) if self.in_stretches else 0,
+            -(-longest // int(self.batch_size)) if self.contiguous else 0,
         )
 
     @property
@@ -283,20 +283,20 @@ class Loader(merlin.dataloader.tensorflow.Loader):
 
     @property
     def _share(self) -> tuple[int, int]:
-        """Which share of the plan's batches is this rank's, of how many: all, in stretches."""
-        return (0, 1) if self.in_stretches else (self.global_rank, self.global_size)
+        """Which share of the plan's batches is this rank's, of how many: all of its own rows."""
+        return (0, 1) if self.contiguous else (self.global_rank, self.global_size)
 
     @cached_property
-    def _stretch(self) -> tuple[int, int]:
-        """The first row that this rank goes through, and the one after the last."""
+    def _own_rows(self) -> tuple[int, int]:
+        """The first row that this rank reads, and the one after the last."""
         rows = sum(self.part_rows)
-        return slots(rows, self.global_rank, self.global_size) if self.in_stretches else (0, rows)
+        return slots(rows, self.global_rank, self.global_size) if self.contiguous else (0, rows)
 
     @cached_property
     def _rows_of_parts(self) -> list[tuple[int, int]]:
         """Of each part, the first row that this rank goes through, and the one after the last."""
         starts = np.concatenate([[0], np.cumsum(self.part_rows, dtype=np.int64)])
-        low, high = (np.clip(row - starts[:-1], 0, np.diff(starts)) for row in self._stretch)
+        low, high = (np.clip(row - starts[:-1], 0, np.diff(starts)) for row in self._own_rows)
         return list(zip(low.tolist(), high.tolist(), strict=True))
 
     def inputs(self) -> Inputs:

@@ -39,7 +39,7 @@ def open_loader(
     candidates: int | None = None,
     negatives_read: int | None = None,
     data_memory_mb: int = DATA_MEMORY_MB,
-    in_stretches: bool = False,
+    contiguous: bool = False,
 ) -> Loader:
     """Open this rank's loader of ``train`` or ``test``; histories come padded on the left.
 
@@ -67,7 +67,7 @@ def open_loader(
             are drawn (None: all), the others are 0.
         data_memory_mb: memory for the data on the device, in MB: see
             :class:`~.loader.Loader`.
-        in_stretches: see there.
+        contiguous: see there.
 
     Raises:
         DataError: naming a file that cannot be read as parquet.
@@ -86,7 +86,7 @@ def open_loader(
         "seed": seed,
         "window_rows": window_rows,
         "data_memory_mb": data_memory_mb,
-        "in_stretches": in_stretches,
+        "contiguous": contiguous,
     }
     made = _making_options(dataset, positions_together, fresh_negatives, candidates)
     batch_size = rank_batch_size(global_batch_size, ranks)

@@ -16,7 +16,7 @@ from ..foundation.gpu_forms import has_gpu_forms
 from ..schemas.dataset import DatasetDirectory
 from .behaviour_samples import LABEL, STORED, BehaviourSamples
 from .draws import fresh_seed, place_seed
-from .epoch_plan import ORDER_OF_STRETCHES, EpochPlan, Stretching, each_of
+from .epoch_plan import ORDER_OF_SEGMENTS, EpochPlan, Segmentation, each_of
 from .loader import Array, Block, Loader, Step
 from .sample_columns import SampleColumns
 from .user_rows import UserBlock, UserRows
@@ -74,7 +74,7 @@ class SampleLoader(Loader):
         self.candidates = candidates
         self.fresh_negatives = fresh_negatives
         grouped = candidates > 1
-        self.stretching = Stretching(
+        self.segmentation = Segmentation(
             candidates // of_position if grouped else positions_together, of_position, grouped
         )
         self._directory = directory
@@ -104,12 +104,12 @@ class SampleLoader(Loader):
     @cached_property
     def part_rows(self) -> list[int]:
         """Rows of each part of the users."""
-        return self.stretching.rows_of_parts(self.users)
+        return self.segmentation.rows_of_parts(self.users)
 
     @cached_property
     def samples(self) -> int:
         """Samples of an epoch."""
-        return sum(replace(self.stretching, are_rows=False).rows_of_parts(self.users))
+        return sum(replace(self.segmentation, are_rows=False).rows_of_parts(self.users))
 
     @property
     def groups(self) -> list[int]:
@@ -164,7 +164,7 @@ class SampleLoader(Loader):
         del step  # what is given says it
         entries = given.order.numpy()[:, int(given.number)]
         entries = entries[entries >= 0]
-        codes, of_position = self.make_samples.codes, self.stretching.of_position
+        codes, of_position = self.make_samples.codes, self.segmentation.of_position
         places, which = entries // codes, entries % codes
         if self.candidates > 1:  # which tells how many positions follow
             places = each_of(places, which + 1)
@@ -189,8 +189,8 @@ class SampleLoader(Loader):
             return self._ordered[key]
         random = None
         if plan.shuffle:
-            random = np.random.default_rng([plan.seed, plan.epoch, ORDER_OF_STRETCHES, part])
-        entries = self.stretching.entries(block.on_host, self._mapping, number, random)
+            random = np.random.default_rng([plan.seed, plan.epoch, ORDER_OF_SEGMENTS, part])
+        entries = self.segmentation.entries(block.on_host, self._mapping, number, random)
         if key is not None:
             self._ordered = {key: entries}
         return entries

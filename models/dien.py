@@ -23,7 +23,7 @@ class ShortHistory(NamedTuple):
 
     vectors: tf.Tensor
     """The items' vectors, zeros where there is no position: [users, windows, short, dim], or
-    [users, 1, stretch, dim] where :class:`ShortWindows` are cut so.
+    [users, 1, span, dim] where :class:`ShortWindows` are cut so.
     """
 
     mask: tf.Tensor
@@ -31,9 +31,9 @@ class ShortHistory(NamedTuple):
 
 
 class ShortWindows(NamedTuple):
-    """How the short history is cut out of a batch's histories: each window, or all in one stretch.
+    """How the short history is cut out of a batch's histories: each window, or all in one span.
 
-    Windows of one user overlap: what is looked up is the stretch, where there are several.
+    Windows of one user overlap: what is looked up is the span, where there are several.
     """
 
     split: HistorySplit
@@ -42,53 +42,53 @@ class ShortWindows(NamedTuple):
     ends: tf.Tensor | None
     """The windows' ends: [users, windows]; None where all candidates see the whole history."""
 
-    in_stretch: tf.Tensor | None
-    """Where each window is in the stretch: [users, windows, short]; None where each is cut out."""
+    in_span: tf.Tensor | None
+    """Where each window is in the span: [users, windows, short]; None where each is cut out."""
 
     one_pass: bool
-    """Whether the model goes over the stretch, and not over each window."""
+    """Whether the model goes over the span, and not over each window."""
 
     @classmethod
     def of(cls, split: HistorySplit, ends: tf.Tensor | None, one_pass: bool) -> ShortWindows:
         """Cut as the model's ``one_pass`` says."""
-        has_stretch = ends is not None and (one_pass or not is_one(sizes(ends)[1]))
-        in_stretch = split.places_in_stretch(ends) if has_stretch else None
-        return cls(split, ends, in_stretch, one_pass and has_stretch)
+        has_span = ends is not None and (one_pass or not is_one(sizes(ends)[1]))
+        in_span = split.places_in_span(ends) if has_span else None
+        return cls(split, ends, in_span, one_pass and has_span)
 
     @property
     def places(self) -> tf.Tensor | None:
-        """Where each window is in the stretch that the model goes over; None without one."""
-        return self.in_stretch if self.one_pass else None
+        """Where each window is in the span that the model goes over; None without one."""
+        return self.in_span if self.one_pass else None
 
     def cut(self, column: tf.Tensor) -> tf.Tensor:
-        """Cut out of [users, places]: [users, windows, short], or [users, 1, stretch]."""
+        """Cut out of [users, places]: [users, windows, short], or [users, 1, span]."""
         return self.ids(column) if self.one_pass else self.split(column, self.ends).short
 
     def ids(self, column: tf.Tensor) -> tf.Tensor:
         """Return what is to be looked up of [users, places], each place once."""
-        if self.in_stretch is not None:
-            return self.split.stretch(column)
+        if self.in_span is not None:
+            return self.split.span(column)
         return self.split(column, self.ends).short
 
     def masked(self, vectors: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """Give each window its vectors of those that were looked up, zeros where there is none.
 
         Args:
-            vectors: [users, windows, short, dim], or of the stretch [users, 1, stretch, dim].
+            vectors: [users, windows, short, dim], or of the span [users, 1, span, dim].
             mask: What :meth:`cut` gives: where there is a position.
 
         Returns:
             One axis more than ``mask``: dim.
         """
         seen = tf.cast(mask, vectors.dtype)[..., tf.newaxis]
-        if self.in_stretch is None or self.one_pass:
+        if self.in_span is None or self.one_pass:
             return vectors * seen
         length = sizes(vectors)[2]
         if has_gpu_forms():  # a GPU rounds products to TF32
-            places = tf.clip_by_value(self.in_stretch, 0, length - 1)
+            places = tf.clip_by_value(self.in_span, 0, length - 1)
             return tf.gather(vectors[:, 0], places, batch_dims=1) * seen
         # A product, whose gradient is one too: that of a gather adds up row by row.
-        chosen = seen * tf.one_hot(self.in_stretch, length, dtype=vectors.dtype)
+        chosen = seen * tf.one_hot(self.in_span, length, dtype=vectors.dtype)
         users, windows, short = sizes(mask)
         chosen = tf.reshape(chosen, [users, windows * short, length])
         dim = vectors.shape[-1]
@@ -105,7 +105,7 @@ def auxiliary_of_samples(
 ) -> AuxiliaryLogits:
     """Return each sample's auxiliary logits: a window that several candidates share counts for all.
 
-    Of a stretch they are made once, and taken for every window that has both of their positions.
+    Of a span they are made once, and taken for every window that has both of their positions.
 
     Args:
         network: What makes them.
@@ -113,7 +113,7 @@ def auxiliary_of_samples(
         short: The short history.
         negative: The vectors of items not clicked, like those of ``short``.
         training: Whether the network's dropout applies.
-        places: Where each window is in the stretch that all else is of, [users, windows, short];
+        places: Where each window is in the span that all else is of, [users, windows, short];
             None where it is of windows.
     """
     states = [as_rows(state) for state in evolution.states]

@@ -247,8 +247,8 @@ class InterestEvolution(ConfiguredBlock):
 
     The GRU starts from zero at every window. Candidates that see the same have one window, over
     which it runs once, and all that follows of the states alone is computed once too. Or it runs
-    once over a stretch that has all windows of a user in it: a window's states then remember what
-    was before it in the stretch.
+    once over a span that has all windows of a user in it: a window's states then remember what
+    was before it in the span.
 
     >>> evolution = InterestEvolution(units=6)
     >>> history, mask = tf.ones([2, 1, 5, 4]), tf.ones([2, 1, 5], tf.bool)
@@ -294,8 +294,8 @@ class InterestEvolution(ConfiguredBlock):
             short_history: [users, windows, short, dim], with a window for each candidate, or one
                 for several that follow each other, or for all of a user; zeros at padded positions.
             short_mask: [users, windows, short], bool; True where a position is real.
-            places: [users, windows, short], int32, for one pass over a stretch: where each window
-                is in it. History and mask are then those of the stretch, [users, 1, stretch, ...],
+            places: [users, windows, short], int32, for one pass over a span: where each window
+                is in it. History and mask are then those of the span, [users, 1, span, ...],
                 and so are the states that are returned.
         """
         users, count, _ = sizes(candidates)

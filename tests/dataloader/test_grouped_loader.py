@@ -259,7 +259,7 @@ def test_a_negative_is_the_draw_of_its_position(users):
 )
 @example(9, 3, 4, True, 200)
 @example(7, 2, 10, True, 65536)
-def test_the_stretches_of_all_ranks_are_those_of_one(
+def test_the_contiguous_rows_of_all_ranks_are_those_of_one(
     users, ranks, rows, candidates, shuffle, window_rows
 ):
     options = {"candidates": candidates, "shuffle": shuffle, "window_rows": window_rows}

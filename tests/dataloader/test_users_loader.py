@@ -234,7 +234,7 @@ def test_a_user_with_a_million_interactions_needs_little_memory(tmp_path):
     assert set(np.concatenate(seen)) <= {1, 2}
 
 
-def test_stretches_of_a_user_are_spread_over_the_batches(users):
+def test_segments_of_a_user_are_spread_over_the_batches(users):
     """Whole users one after the other would bring a batch few of them."""
     feed = feed_of(users, 64, shuffle=True, positions_together=2)
     counts = [len(set(inputs["user"].numpy())) for inputs, _ in list(feed)[:-1]]

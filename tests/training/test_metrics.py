@@ -117,13 +117,13 @@ def test_gauc_is_the_share_of_pairs_in_order(rows, cuts):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("stretches", [[], [1200, 1200, 4000], [1, 2, 3], [4999]])
-def test_stretches_and_batches_change_nothing(predictions, kind, stretches):
+@pytest.mark.parametrize("parts", [[], [1200, 1200, 4000], [1, 2, 3], [4999]])
+def test_parts_and_batches_change_nothing(predictions, kind, parts):
     """Bits, not values: users that two ranks share, one that has none, one without an end."""
     expected = counted(kind, predictions, [np.arange(5000)])
     of_ranks = [
-        states(counted(kind, predictions, np.array_split(stretch, 3)))
-        for stretch in np.split(np.arange(5000), stretches)
+        states(counted(kind, predictions, np.array_split(part, 3)))
+        for part in np.split(np.arange(5000), parts)
     ]
     total = over_ranks(expected, of_ranks)
     assert total.exact_result() == expected.exact_result()

@@ -112,7 +112,7 @@ class Evaluation(Callback):
                     size,
                     ranks,
                     candidates=rows.candidates,
-                    in_stretches=True,
+                    contiguous=True,
                 )
         return found
 

@@ -189,7 +189,7 @@ def evaluate(
 
     Args:
         predict: the model's forward pass.
-        feed: this rank's rows, in the stored order; ``in_stretches`` where there are several ranks.
+        feed: this rank's rows, in the stored order; ``contiguous`` where there are several ranks.
         ranks: the run.
         log: shows progress.
         user: the column by which GAUC groups; None for no GAUC.
@@ -247,7 +247,7 @@ def _users_of(metrics: Sequence[tf.keras.metrics.Metric]) -> list[str | None]:
 
 def _has_users_together(feed: Loader, user: str, ranks: Ranks, log: RunLog) -> bool:
     """Whether the samples of each user come one after another, on one rank."""
-    if ranks.size > 1 and not feed.in_stretches:
+    if ranks.size > 1 and not feed.contiguous:
         return False
     if not isinstance(feed, RowLoader):  # samples are made user by user
         return True

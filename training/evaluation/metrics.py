@@ -337,7 +337,7 @@ class GAUC(WholeNumbers):
     def add_up(self, states: Sequence[Sequence[Array]]) -> list[Array]:
         """Return the state of one metric for those of several ranks.
 
-        Of the stored order each rank has had a stretch; where one ends, a user may go on.
+        Of the stored order each rank has had one part; where one ends, a user may go on.
 
         Args:
             states: The values of ``variables``, of each rank.

@@ -117,7 +117,7 @@ class RunParts:
             parallel_calls=self.config.num_parallel_calls,
             candidates=rows.candidates,
             data_memory_mb=self.config.data_memory_mb,
-            in_stretches=True,
+            contiguous=True,
         )
         return feed if self.config.mode == "train" else self.with_threads_reported(feed)
 

@@ -11,7 +11,7 @@ from merlin.schema import Schema
 from ...dataloader.arrow_columns import Column
 from ...dataloader.behaviour_samples import BehaviourSamples
 from ...dataloader.draws import place_seed
-from ...dataloader.epoch_plan import Stretching
+from ...dataloader.epoch_plan import Segmentation
 from ...dataloader.sample_columns import SampleColumns
 from ...dataloader.user_rows import UserRows
 from ...schemas.channels import POSITIVE_HISTORY
@@ -33,7 +33,7 @@ class MadeRows:
         schema = Schema([columns[name] for name in (*single, self._history)])
         self._samples = BehaviourSamples(SampleColumns.read(dataset, schema))
         self._users = UserRows(dataset, mapping, self._samples.columns, on_cpu=True)
-        self._cut = Stretching(1, self._samples.columns.of_position, are_rows=False)
+        self._cut = Segmentation(1, self._samples.columns.of_position, are_rows=False)
         sizes = self._cut.rows_of_parts(self._users)
         self.parts = dict(zip(self._users.parts, sizes, strict=True))
         """Row group -> how many samples it has; those without any are left out."""

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from ...dataloader.behaviour_samples import EARLIER, Batch, BehaviourSamples, Users
 from ...dataloader.draws import place_seed
-from ...dataloader.epoch_plan import Stretching
+from ...dataloader.epoch_plan import Segmentation
 from ...dataloader.sample_columns import SampleColumns
 from ...dataloader.user_rows import UserBlock, UserRows
 from ...foundation.hashing import (
@@ -150,7 +150,7 @@ class SamplesOfUsers:
     @cached_property
     def entries(self) -> Numbers:
         """The samples in the order of the users."""
-        cut = Stretching(1, self._of_position, are_rows=False)
+        cut = Segmentation(1, self._of_position, are_rows=False)
         groups = range(len(self.users.block.group_starts) - 1)
         found = [cut.entries(self.users.block, self.mapping, number, None) for number in groups]
         return np.concatenate([np.empty(0, np.int64), *found])

@@ -62,15 +62,15 @@ class HistorySplit(ConfiguredBlock):
             return SplitHistory(long, short[:, tf.newaxis])
         return SplitHistory(inputs[:, : self._reach(inputs)], self._short(inputs, ends))
 
-    def stretch(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Return the places that some window's short part may have, once: [users, 1, stretch].
+    def span(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Return the places that some window's short part may have, once: [users, 1, span].
 
         That is all but the ``long_length`` oldest, for windows that end after a whole one.
         """
         return inputs[:, tf.newaxis, self.long_length :]
 
-    def places_in_stretch(self, ends: tf.Tensor) -> tf.Tensor:
-        """Return where each window's short part is in the stretch: [users, windows, short].
+    def places_in_span(self, ends: tf.Tensor) -> tf.Tensor:
+        """Return where each window's short part is in the span: [users, windows, short].
 
         Below 0, or beyond its end, stands what it has not: the window of a filler.
         """

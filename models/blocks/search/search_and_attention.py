@@ -43,7 +43,7 @@ class LongHistory(NamedTuple):
 
     time_vectors: tf.Tensor | None = None
     """What the time since each position says: [users, long, time dim], or where candidates see
-    different stretches [users, windows, long, time dim], one window for as many candidates that
+    different spans [users, windows, long, time dim], one window for as many candidates that
     follow each other; None where there are no times or the attention unit does not read them."""
 
     values: tf.Tensor | None = None

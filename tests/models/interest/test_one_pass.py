@@ -62,7 +62,7 @@ def test_a_sample_remembers_what_was_before_it_and_knows_nothing_later(kind, mak
         return of.forward(tensors(columns)).logits.numpy().reshape(ENDS.shape)
 
     ours = logits(model, columns)
-    first = ENDS == LENGTH  # the stretch begins with these windows
+    first = ENDS == LENGTH  # the span begins with these windows
     np.testing.assert_allclose(ours[first], logits(published, columns)[first], rtol=1e-5)
     later = (ENDS > LENGTH) & (WEIGHT > 0)
     assert np.abs(ours - logits(published, columns))[later].min() > 1e-6
@@ -89,7 +89,7 @@ def test_all_that_is_trained_as_published_is_trained(kind, make_schema):
     assert all(np.all(np.isfinite(gradient)) for gradient in of_both[0][2])
 
 
-def test_auxiliary_logits_of_a_stretch_are_those_of_its_windows():
+def test_auxiliary_logits_of_a_span_are_those_of_its_windows():
     chance = np.random.default_rng(3)
 
     def vectors(*shape):
@@ -98,7 +98,7 @@ def test_auxiliary_logits_of_a_stretch_are_those_of_its_windows():
     network = AuxiliaryNetwork(item_dim=3, hidden_dims=(5,))
     split = HistorySplit(long_length=6, short_length=SHORT)
     ends = tf.constant([[10, 12], [13, 0]])  # the last is a filler's
-    places = split.places_in_stretch(ends)
+    places = split.places_in_span(ends)
     states = [vectors(2, 1, 4) for _ in range(7)]
     history, negative = vectors(2, 1, 7, 3), vectors(2, 1, 7, 3)
     mask = tf.constant([[[True] * 7], [[False] * 5 + [True] * 2]])

@@ -71,7 +71,7 @@ class Recorder:
     """Notes every row that a run counts in its last epoch: [label, score] or [label, score, user].
 
     The rows of all ranks are in the order in which one rank has them: in training those of a batch,
-    in evaluation, where each rank has a stretch, all.
+    in evaluation, where each rank has rows of its own, all.
     """
 
     def __init__(self):
@@ -218,7 +218,7 @@ def averages_of_same(ranks) -> int:
 
 
 def metrics(ranks) -> dict:
-    """Measure the same predictions, in stretches of unequal length, of which one has none."""
+    """Measure the same predictions, in parts of unequal length, of which one has none."""
     random = np.random.default_rng(8)
     labels = random.integers(0, 2, 4001)
     scores = random.uniform(0, 1, 4001).astype(np.float32) ** (2 - labels)

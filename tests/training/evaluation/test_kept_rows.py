@@ -17,7 +17,7 @@ from merlin_sim.training.evaluation.evaluate import SamplePlaces
 LENGTHS = [3, 9, 2, 14, 6, 5, 11]
 
 
-def places_of(dataset, columns, ranks, mapping, candidates=None, in_stretches=False):
+def places_of(dataset, columns, ranks, mapping, candidates=None, contiguous=False):
     """Row, position, item, user and label of each sample of all ranks."""
     found = []
     for rank in range(ranks):
@@ -28,7 +28,7 @@ def places_of(dataset, columns, ranks, mapping, candidates=None, in_stretches=Fa
             24,
             Ranks(rank, ranks),
             candidates=candidates,
-            in_stretches=in_stretches,
+            contiguous=contiguous,
         )
         places = SamplePlaces.of(feed, dataset)
         for step, given in enumerate(feed.inputs()):
@@ -43,15 +43,15 @@ def places_of(dataset, columns, ranks, mapping, candidates=None, in_stretches=Fa
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 @pytest.mark.parametrize("candidates", [1, 4])
-@pytest.mark.parametrize(("with_baskets", "in_stretches"), [(False, True), (True, False)])
-def test_positions_of_users_over_ranks(tmp_path, ranks, candidates, with_baskets, in_stretches):
+@pytest.mark.parametrize(("with_baskets", "contiguous"), [(False, True), (True, False)])
+def test_positions_of_users_over_ranks(tmp_path, ranks, candidates, with_baskets, contiguous):
     path = write_users_dataset(
         tmp_path / "users",
         [[[1, 0], LENGTHS[:3], LENGTHS[3:4]], [LENGTHS[4:]]],
         with_baskets=with_baskets,
     )
     dataset, columns = DatasetDirectory.open(path), ["user", "label", "thing_trgt"]
-    found = places_of(dataset, columns, ranks, "train", candidates, in_stretches)
+    found = places_of(dataset, columns, ranks, "train", candidates, contiguous)
     tables = [pq.read_table(file) for file in sorted(path.glob("users/*"))]
     rows = pa.concat_tables(tables).to_pylist()
     wanted = [
@@ -68,12 +68,12 @@ def test_positions_of_users_over_ranks(tmp_path, ranks, candidates, with_baskets
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-@pytest.mark.parametrize("in_stretches", [False, True])
-def test_rows_over_ranks(sim_dataset, ranks, in_stretches):
+@pytest.mark.parametrize("contiguous", [False, True])
+def test_rows_over_ranks(sim_dataset, ranks, contiguous):
     dataset = DatasetDirectory.open(sim_dataset)
     item = dataset.channels["target_item_features"][0]
     columns = [user_column(dataset.schema), dataset.channels["label"][0], item]
-    found = places_of(dataset, columns, ranks, "test", in_stretches=in_stretches)
+    found = places_of(dataset, columns, ranks, "test", contiguous=contiguous)
     rows = pa.concat_tables([pq.read_table(file) for file in dataset.files("test")])
     stored = [np.asarray(rows[name]).astype(int).tolist() for name in (item, *columns[:2])]
     wanted = [(row, -1, *values) for row, values in enumerate(zip(*stored, strict=True))]

@@ -43,18 +43,18 @@ def test_the_slope_of_the_target_starts_at_a_tenth():
 def test_a_windows_states_are_those_of_one_pass(arrays):
     """By hand: a pass over all that is before a window's end, of which it has the last states."""
     layer, short = InterestEvolution(4), 4
-    stretch = arrays.vectors(2, 1, 7, 3)
+    span = arrays.vectors(2, 1, 7, 3)
     mask = tf.constant([[[True] * 7], [[False] * 3 + [True] * 4]])
-    stretch *= tf.cast(mask, tf.float32)[..., tf.newaxis]
+    span *= tf.cast(mask, tf.float32)[..., tf.newaxis]
     candidates = arrays.vectors(2, 2, 3)
     ends = np.array([[4, 7], [6, 5]])
     places = tf.constant(ends[..., None] + np.arange(-short, 0), tf.int32)
-    found = layer(candidates, stretch, mask, places)
+    found = layer(candidates, span, mask, places)
     assert len(found.states) == 7
     for user in range(2):
         for window in range(2):
             part = slice(ends[user, window] - short, ends[user, window])
-            until = tf.unstack(stretch[user, :, : ends[user, window]], axis=1)
+            until = tf.unstack(span[user, :, : ends[user, window]], axis=1)
             states = layer.gru(until)[-short:]
             item = layer.item_prelu(layer.item_dense(candidates[user, window : window + 1]))
             scores = layer.activation_unit.score_each(item, states, 1)
