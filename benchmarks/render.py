@@ -138,7 +138,7 @@ def quality(folder: Path = RECORDS / "quality") -> str:
     """Write the tables of docs/quality.md: what to choose by, then each log."""
     outcomes = read_outcomes(folder)
     (costs,) = read_records(folder) or [None]
-    choosing = choosing_table(outcomes, "purchases", costs, PRICED)
+    choosing = choosing_table(outcomes, "purchases-light", costs, PRICED)
     told = "" if costs is None else section_head(costs)
     logs = [log_section(outcomes, name, log.title, TRAINED) for name, log in LOGS.items()]
     return "\n".join([f"### Choosing a model\n\n{told}{choosing}", *logs])

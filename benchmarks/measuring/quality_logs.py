@@ -90,13 +90,13 @@ MOVIELENS = {
 USERS_SPLIT = "--test_users 0.2 --validation_users 0.1"
 LOGS = {
     "purchases": Log(
-        title=f"Purchases of the {HEAVY} households with most",
+        title=f"Purchases of the {HEAVY} households with most, from the 1,601st on",
         make=_purchases(0, HEAVY),
         options=f"--shortest_sequence_for_training 1600 {PURCHASES_SPLIT}",
         **PURCHASES,
     ),
     "purchases-light": Log(
-        title=f"Purchases of the {LIGHT} households after them",
+        title=f"Purchases of the {LIGHT} households after them, from the 801st on",
         make=_purchases(HEAVY, HEAVY + LIGHT),
         options=f"--shortest_sequence_for_training 800 {PURCHASES_SPLIT}",
         **PURCHASES,
@@ -126,7 +126,7 @@ LOGS = {
         described={"features": {"price": {"type": "number", "of": "item", "buckets": 16}}},
     ),
     "readers": Log(
-        title="Synthetic readers with lasting interests",
+        title="Synthetic readers with lasting interests, from the 101st book on",
         lengths=(100,),
         make=_readers,
         user="reviewerID",

@@ -107,7 +107,9 @@ def _table(
 ) -> str:
     found = summarize(outcomes, log, length)
     others = [row for row in found.values() if row.model in FUXICTR]
-    references = {TREES: found.get(TREES), "FuxiCTR's best": max(others, key=_auc, default=None)}
+    references = {TREES: found.get(TREES)}
+    if others:
+        references["FuxiCTR's best"] = max(others, key=_auc)
     if length > shortest:
         references |= {f"length {shortest}": None}
     shorter = summarize(outcomes, log, shortest)

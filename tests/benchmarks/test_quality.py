@@ -65,7 +65,7 @@ def test_a_page_says_what_is_above_what_and_what_was_not_run():
     text = log_section(runs, "readers", "Readers", [TREES, "SIM", "DIN"])
     row = next(line for line in text.splitlines() if line.startswith("| SIM | 0.8300"))
     assert row.endswith("| 0.1 of 1 | 1 | +0.0300 ± 0.0000 | +0.0200 ± 0.0000 |")
-    assert "| SIM | 0.8700 | 0.0000 | 0.1 of 1 | 1 |  |  | +0.0400 ± 0.0000 |" in text
+    assert "| SIM | 0.8700 | 0.0000 | 0.1 of 1 | 1 |  | +0.0400 ± 0.0000 |" in text
     assert "Not run: DIN." in text and "3 users test; commit 0000000; 2026-01-01." in text
     assert "Not run." in log_section([], "readers", "Readers", ["SIM"])
 
