@@ -161,9 +161,7 @@ def test_what_one_that_died_left_behind_is_ended(stand_in):
 
 @pytest.mark.slow
 def test_one_that_never_starts_is_given_up(stand_in):
-    message = (
-        r"by signal 6 \(SIGABRT\) before it was ready, 5 times: .* \(its output stands above"
-    )
+    message = r"by signal 6 \(SIGABRT\) before it was ready, 5 times: .* \(its output stands above"
     with pytest.raises(ServerError, match=message), stand_in.plays("abort"):
         pass
 
