@@ -29,12 +29,9 @@ from typing import NamedTuple
 from measuring.records import Recording
 from rows.user_rows import write_users
 
-from merlin_sim.foundation.cores import multiplies_bfloat16
-
 HERE = Path(__file__).parent
 COMMAND = str(Path(sys.executable).parent / "merlin-sim")
 OURS_USERS, OURS_ROWS = "merlin-sim, from users", "merlin-sim, from rows"
-OURS_BF16 = "merlin-sim, from users, --precision bf16"
 PUBLISHED, TREES = "published code", "boosted trees on counts of the history"
 FUXICTR = "FuxiCTR's SIM (no interest evolution)"
 SHORT, CANDIDATES, SEED = 10, 100, 777
@@ -138,10 +135,9 @@ class Bench:
         return [*adapter, name, *words]
 
     def rounds(self, ways: dict[str, Callable[[], Ended]], rounds: int) -> dict[str, list[Ended]]:
-        """Run in turn all ways that can run here: published code at hand, a processor with bf16."""
-        left_out = [] if self.published is not None else [PUBLISHED]
-        left_out += [] if multiplies_bfloat16() else [OURS_BF16]
-        ways = {name: way for name, way in ways.items() if name not in left_out}
+        """Run every way in turn; the published ones only where the code is at hand."""
+        if self.published is None:
+            ways = {name: way for name, way in ways.items() if name != PUBLISHED}
         found: dict[str, list[Ended]] = {name: [] for name in ways}
         for _ in range(rounds):
             for name, way in ways.items():
@@ -164,7 +160,6 @@ class Bench:
             PUBLISHED: lambda: self.theirs("records", *options, *warm),
             OURS_ROWS: lambda: self.ours("train", "rows", *options),
             OURS_USERS: lambda: self.ours("train", "users", *options),
-            OURS_BF16: lambda: self.ours("train", "users", *options, "--precision", "bf16"),
         }
         found = self.rounds(ways, rounds)
         rates = {name: [end.median_step for end in ends] for name, ends in found.items()}
@@ -225,9 +220,6 @@ class Bench:
             PUBLISHED: lambda: self.theirs("long-records", *options, "--repeat_count", 3),
             OURS_ROWS: lambda: self.ours("train", "long-rows", *options, "--repeat_count", 3),
             OURS_USERS: lambda: self.ours("train", "long", *options, "--repeat_count", 3),
-            OURS_BF16: lambda: self.ours(
-                "train", "long", *options, "--repeat_count", 3, "--precision", "bf16"
-            ),
         }
         found = self.rounds(ways, rounds)
         recording.table(
