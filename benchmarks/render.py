@@ -24,6 +24,8 @@ from measuring.records import MOST_LOAD, Table
 REPOSITORY = Path(__file__).parents[1]
 RECORDS = REPOSITORY / "benchmarks/records"
 BEGIN, END = "<!-- records -->\n", "<!-- end of records -->"
+CHOOSING = "purchases-light"
+"""The log whose AUC stands in the table for choosing a model."""
 NOTHING = "No record is kept of this version yet: `make bench-records` takes them.\n"
 HEADLINES = {
     "training step, the median one": "training steps at {} times its rate",
@@ -138,8 +140,9 @@ def quality(folder: Path = RECORDS / "quality") -> str:
     """Write the tables of docs/quality.md: what to choose by, then each log."""
     outcomes = read_outcomes(folder)
     (costs,) = read_records(folder) or [None]
-    choosing = choosing_table(outcomes, "purchases-light", costs, PRICED)
-    told = "" if costs is None else section_head(costs)
+    choosing = choosing_table(outcomes, CHOOSING, costs, PRICED)
+    told = f"AUC of the table below: {LOGS[CHOOSING].title}.\n\n"
+    told += "" if costs is None else section_head(costs)
     logs = [log_section(outcomes, name, log.title, TRAINED) for name, log in LOGS.items()]
     return "\n".join([f"### Choosing a model\n\n{told}{choosing}", *logs])
 

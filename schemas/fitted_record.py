@@ -86,31 +86,40 @@ def require_shape(file: Path | str, value: Any, shape: Any, *path: str | int) ->
         SpecError: With every key that is not as expected.
     """
     found = [
-        Problem(str(file), where, expected, describe(received))
+        Problem(str(file), where, expected, received)
         for where, expected, received in misfits(value, shape, path)
     ]
     if found:
         raise SpecError(file, found)
 
 
-def misfits(value: Any, shape: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str, Any]]:
+def misfits(value: Any, shape: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str, str]]:
     """Give what is not as expected: where, what was expected, what stands there."""
-    shapes = shape if isinstance(shape, tuple) else (shape,)
-    kinds = [one if isinstance(one, type) else type(one) for one in shapes]
-    if type(value) not in kinds:
-        yield path, " or ".join(IN_WORDS[kind] for kind in kinds), value
-        return
-    of = shapes[kinds.index(type(value))]
+    of = _kinds(shape).get(type(value))
     parts: dict[Any, Any] = {}
-    if isinstance(of, list):
+    if of is None:
+        yield path, _in_words(shape), describe(value)
+    elif isinstance(of, list):
         parts = dict.fromkeys(range(len(value)), of[0])
     elif isinstance(of, dict):
         parts = dict.fromkeys(value, of[ANY]) if ANY in of else of
-        if set(value) != set(parts):
-            yield path, f"the keys {', '.join(parts)}", value
-            return
+        for name in [name for name in value if name not in parts]:
+            yield (*path, name), f"one of the keys {', '.join(parts)}", describe(value[name])
     for name, part in parts.items():
-        yield from misfits(value[name], part, (*path, name))
+        if isinstance(of, dict) and name not in value:
+            yield (*path, name), _in_words(part), "no such key"
+        else:
+            yield from misfits(value[name], part, (*path, name))
+
+
+def _kinds(shape: Any) -> dict[type, Any]:
+    """The shapes that are allowed, by type."""
+    shapes = shape if isinstance(shape, tuple) else (shape,)
+    return {one if isinstance(one, type) else type(one): one for one in shapes}
+
+
+def _in_words(shape: Any) -> str:
+    return " or ".join(IN_WORDS[kind] for kind in _kinds(shape))
 
 
 def histories_record(document: Any) -> Record | None:

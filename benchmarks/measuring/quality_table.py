@@ -129,7 +129,7 @@ def _table(
         cells += [f"{len(row.aucs)}", *(_above(row, other) for other in references.values())]
         lines.append(f"| {row.model} | {' | '.join(cells)} |")
     missing = [name for name in models if name not in found]
-    left = f"\nNot run: {', '.join(missing)}.\n" if missing else ""
+    left = f"\nNot run: {'; '.join(missing)}.\n" if missing else ""
     return "\n".join(lines) + f"\n{left}"
 
 

@@ -138,7 +138,7 @@ class HistorySimilarity(ConfiguredBlock):
         feature_b = w_b log(1 + how many positions have a cosine with the candidate in bin b)
 
     over what a candidate may see, for twenty bins of equal width from -1 to 1, and one for cosines
-    of 1, as those of the item itself. The counts have no gradient, each bin's weight has.
+    above 0.998, as those of the item itself. The counts have no gradient, each bin's weight has.
 
     >>> similarity = HistorySimilarity()
     >>> history = tf.constant([[[1.0, 0.0], [3.0, 0.0], [0.0, 1.0]]])

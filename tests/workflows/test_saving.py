@@ -366,7 +366,10 @@ def test_files_that_are_altered_or_missing_are_named(saved):
     [
         (lambda document: document.update(format=6), "of format 9, found format 6"),
         (lambda document: document.pop("nodes"), "expected the section 'nodes'"),
-        (lambda document: document.update(nodes=[{}]), r"nodes\[0\]: expected the keys operator,"),
+        (
+            lambda document: document.update(nodes=[{}]),
+            r"nodes\[0\]\.operator: expected a whole number, got no such key",
+        ),
         (lambda document: document.update(nodes=[]), "nodes: expected one at least"),
         (
             lambda document: document["nodes"][0].update(parents=[0]),
