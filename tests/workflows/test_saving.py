@@ -168,6 +168,20 @@ def test_a_saved_workflow_transforms_as_before(name, tmp_path):
     assert files_of(tmp_path / "again") == files_of(tmp_path / "moved")
 
 
+@pytest.mark.parametrize("backwards", [False, True])
+def test_the_order_of_aggregations_is_kept(tmp_path, backwards):
+    """NVTabular makes sets of them: one of the two orders is another than a set's here."""
+    op = ops.Groupby(["user"], aggs={"price": ["mean", "max", "list", "first"], "kind": "sum"})
+    op.conv_aggs["price"].sort(key=str, reverse=backwards)
+    op.list_aggs["price"].sort(reverse=backwards)
+    workflow = nvt.Workflow(["user", "price", "kind"] >> op).fit(dataset())
+    save_workflow(workflow, tmp_path / "saved")
+    loaded = load_workflow(tmp_path / "saved")
+    assert loaded.output_schema.column_names == workflow.output_schema.column_names
+    save_workflow(loaded, tmp_path / "again")
+    assert files_of(tmp_path / "again") == files_of(tmp_path / "saved")
+
+
 def files_of(directory):
     return {
         str(path.relative_to(directory)): path.read_bytes()

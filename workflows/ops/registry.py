@@ -283,12 +283,23 @@ class _RenameForm(OperatorForm):
 
 
 class _GroupbyForm(OperatorForm):
+    """Keeps the order of aggregations, which columns follow: NVTabular makes sets of them."""
+
     def get_config(self, op: Operator) -> dict[str, Any]:
-        aggs = {
-            name: [agg for agg in found if agg is not list] + op.list_aggs.get(name, [])
-            for name, found in op.conv_aggs.items()
-        }
+        aggs: dict[str, list[str]] = {}
+        for name, found in op.conv_aggs.items():
+            aggs[name] = []
+            for agg in found:  # `list` stands for all that are made of lists
+                aggs[name] += op.list_aggs[name] if agg is list else [agg]
         return {**super().get_config(op), "aggs": aggs}
+
+    def make(self, cls: type[Operator], config: Mapping[str, Any], directory: Path) -> Operator:
+        op = super().make(cls, config, directory)
+        for name, aggs in config["aggs"].items():
+            of_lists = op.list_aggs.get(name, [])
+            of_lists.sort(key=aggs.index)
+            op.conv_aggs[name].sort(key=lambda a: aggs.index(of_lists[0] if a is list else a))
+        return op
 
 
 class _TargetEncodingForm(OperatorForm):
