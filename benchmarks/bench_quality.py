@@ -320,6 +320,10 @@ def main() -> None:
     options = parser.parse_args()
     logs = list(LOGS) if options.all else options.only.split(",")
     models = [RULES, *TRAINED] if options.all else options.models.split(";")
+    for given, known in ((logs, LOGS), (models, [RULES, *TRAINED])):
+        unknown = [name for name in given if name not in known]
+        if unknown:
+            parser.error(f"unknown: {', '.join(unknown)}; expected some of {'; '.join(known)}")
     lengths = [int(length) for length in options.lengths.split(",") if length]
     FORK.set_forkserver_preload(["merlin_sim.scripts.main", "tensorflow", "nvtabular"])
     with tempfile.TemporaryDirectory() as folder:
