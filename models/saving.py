@@ -91,7 +91,7 @@ def serving_function(
 ) -> Any:
     """Return the function that a saved model serves: columns to click probabilities."""
 
-    @tf.function(input_signature=[signature])
+    @tf.function(input_signature=[signature], autograph=False)
     def serve(columns: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         return {output_name: model(columns, training=False)}
 

@@ -13,6 +13,8 @@ from hypothesis import HealthCheck, settings
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 os.environ.setdefault("OMP_NUM_THREADS", "2")
+# LLVM's optimizations of so small programs cost far more than they save.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 from merlin_sim.foundation.process_wide import (  # noqa: E402
     collect_less_often,

@@ -23,6 +23,7 @@ def test_it_finds_what_searchsorted_finds(side):
         lambda keys, wanted: search_sorted(keys, wanted, side),
         input_signature=specs,
         jit_compile=True,
+        autograph=False,
     )
     for size in (1, 2, 3, 7, 8, 9, 100):
         keys = np.sort(random.integers(0, size, size))
@@ -33,13 +34,15 @@ def test_it_finds_what_searchsorted_finds(side):
         assert found.dtype == tf.int64
         in_tensorflow = search_sorted(tf.constant(keys), tf.constant(wanted), side)
         np.testing.assert_array_equal(in_tensorflow, found)
-    none = tf.function(lambda: search_sorted(tf.zeros([0], tf.int64), wanted), jit_compile=True)
+    none = tf.function(
+        lambda: search_sorted(tf.zeros([0], tf.int64), wanted), jit_compile=True, autograph=False
+    )
     assert not none().numpy().any()
 
 
 @pytest.mark.slow
 def test_xla_makes_nothing_as_long_as_the_keys():
     keys, wanted = tf.range(1_000_003, dtype=tf.int64), tf.range(7, dtype=tf.int64)
-    search = tf.function(search_sorted, jit_compile=True)
+    search = tf.function(search_sorted, jit_compile=True, autograph=False)
     program = search.experimental_get_compiler_ir(keys, wanted)(stage="optimized_hlo")
     assert set(re.findall(r"\w+\[[\d,]*1000003[\d,]*\]", program)) == {"s64[1000003]"}  # the keys

@@ -30,18 +30,16 @@ def gpu(monkeypatch):
     return put_in
 
 
-def small_sim(dataset):
+def small_din(dataset):
     tf.keras.utils.set_random_seed(1)
-    options = {"embedding_dim": 4, "stage_two_mlp_dims": (8,), "stage_one_mlp_dims": (4,)}
-    options |= {"long_seq_length": 6, "top_k": 3, "aux_mlp_dims": (4,)}
-    model = build_model("sim", dataset.schema, **options)
+    model = build_model("din", dataset.schema, embedding_dim=4, stage_two_mlp_dims=(8,))
     model.compile(Adam(0.05), metrics=[])
     return model
 
 
 def used(dataset):
     """Use a model as a notebook does; give all that it says, and its weights."""
-    model = small_sim(dataset)
+    model = small_din(dataset)
     fitted = model.fit(dataset, batch_size=8, validation_data=dataset, shuffle=False, verbose=0)
     told = [fitted.history[name] for name in sorted(fitted.history)]
     told.append(list(model.evaluate(dataset, batch_size=16, verbose=0, return_dict=True).values()))
@@ -73,4 +71,4 @@ def test_a_notebook_without_gpu_memory_is_told_what_to_lower(make_dataset, gpu, 
 
     monkeypatch.setattr(DeviceRows, "_read_by_merlin", fail)
     with pytest.raises(MerlinSimError, match="the feed is out of GPU memory: Out of memory alloc"):
-        small_sim(dataset).fit(dataset, batch_size=8, epochs=2, verbose=0)
+        small_din(dataset).fit(dataset, batch_size=8, epochs=2, verbose=0)

@@ -122,7 +122,9 @@ def test_the_same_positions_are_marked(levels, compiled, most_ranked, monkeypatc
     with gpu_forms(False):
         expected = top_k_mask(tf.constant(weights), 3)
     with gpu_forms(True):
-        mark = tf.function(lambda given: top_k_mask(given, 3), jit_compile=compiled)
+        mark = tf.function(
+            lambda given: top_k_mask(given, 3), jit_compile=compiled, autograph=False
+        )
         np.testing.assert_array_equal(mark(tf.constant(weights)), expected)
 
 

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from merlin.schema import ColumnSchema, Schema, Tags
 
-from merlin_sim.models import OptionError, SIMBlock, build_model
+from merlin_sim.models import DINBlock, OptionError, SIMBlock, build_model
 
 SIM = {
     "embedding_dim": 4,
@@ -48,11 +48,6 @@ def batch(make_schema, make_columns, as_batch):
     }
 
 
-def make_model(schema, **options):
-    block = SIMBlock.from_schema(schema, **SIM, **options)
-    return mm.Model(block, mm.OutputBlock(schema))
-
-
 def write(path, schema, make_columns, make_schema):
     columns = make_columns(make_schema(), 60)
     rng = np.random.default_rng(0)
@@ -70,7 +65,8 @@ def test_three_heads_train_evaluate_predict_save_and_load(
     schema, make_columns, make_schema, tmp_path
 ):
     loader = write(tmp_path / "rows.parquet", schema, make_columns, make_schema)
-    model = make_model(schema)
+    block = DINBlock.from_schema(schema, embedding_dim=4, stage_two_mlp_dims=(8,))
+    model = mm.Model(block, mm.OutputBlock(schema))
     model.compile("adam")
     history = model.fit(loader(), epochs=4, verbose=0).history
     assert history["loss"][-1] < history["loss"][0]
@@ -91,7 +87,7 @@ def test_the_label_has_the_published_objective_and_the_others_their_own(weighted
     """Half of the click's cross-entropy beside the first stage's; of the others all of it."""
     columns, targets = batch
     weight = tf.linspace(0.0, 2.0, 24) if weighted else None
-    model = make_model(schema)
+    model = mm.Model(SIMBlock.from_schema(schema, **SIM), mm.OutputBlock(schema))
     alone = build_model("sim", schema, **SIM)
     model(columns)
     block, outputs = model.blocks

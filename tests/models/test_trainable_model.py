@@ -59,14 +59,11 @@ def rows(make_schema, make_columns, as_batch):
 
 
 @pytest.mark.parametrize(
-    ("model_type", "name", "optimizer"),
-    [("din", "sgd", SGD), ("dien", "lazy_adam", LazyAdam), ("sim", "adam", Adam)],
+    ("name", "optimizer"), [("sgd", SGD), ("lazy_adam", LazyAdam), ("adam", Adam)]
 )
-def test_fit_ends_with_the_weights_of_the_command_lines_step(
-    model_type, name, optimizer, make_dataset
-):
+def test_fit_ends_with_the_weights_of_the_command_lines_step(name, optimizer, make_dataset):
     dataset = make_dataset(ragged=True, rows=40)
-    fitted, stepped = (small_model(model_type, dataset.schema) for _ in range(2))
+    fitted, stepped = (small_model("din", dataset.schema) for _ in range(2))
     fitted.compile(optimizer(0.05))
     history = fitted.fit(dataset, batch_size=BATCH, epochs=2, shuffle=False, verbose=0).history
     by_hand, last = steps_by_hand(stepped, dataset, name, epochs=2)
@@ -89,7 +86,7 @@ def test_mixed_precision_scales_the_loss_as_the_command_line_does(make_dataset):
     # A gradient that overflows changes no weight and halves the scale.
     before = fitted.get_weights()
     fitted.loss_scale.scale.assign(3e38)
-    fitted.fit(dataset, batch_size=40, shuffle=False, verbose=0)
+    fitted.fit(dataset, batch_size=BATCH, steps_per_epoch=1, shuffle=False, verbose=0)
     for one, other in zip(before, fitted.get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
     assert fitted.loss_scale.scale.numpy() == np.float32(1.5e38)

@@ -103,7 +103,7 @@ def test_a_plain_batch_repeats_the_user(encoded, scorer):
 def test_calls_leave_nothing_in_memory():
     """TensorFlow on Python 3.11 leaves a block of memory of every tensor that Python has seen."""
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")], autograph=False)
     def doubled(x):
         return {"y": 2 * x, "also": x + 1}
 

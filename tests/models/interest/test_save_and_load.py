@@ -14,7 +14,7 @@ from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.models import build_model
 from merlin_sim.models.saving import columns_signature
 
-OPTIONS = {"din": {}, "dien": {"long_seq_length": 8}, "sim": {"long_seq_length": 8, "top_k": 3}}
+OPTIONS = {"din": {}, "sim": {"long_seq_length": 8, "top_k": 3}}
 FRESH = """
 import sys
 import numpy as np
@@ -37,7 +37,7 @@ for path, (batch, served, from_serving) in found.items():
     np.testing.assert_array_equal(model(batch), model(served))
     np.savez(path + ".predictions.npz", serving=from_serving, merlin=model(batch))
 """
-SAVED = [("din", True), ("dien", False), ("sim", True), ("sim", False)]
+SAVED = [("sim", True), ("din", False)]
 
 
 @pytest.fixture(scope="module")
@@ -140,9 +140,7 @@ def test_keras_saves_models_while_fitting(tmp_path, make_dataset, best_only):
 @pytest.mark.slow
 def test_keras_saves_weights_while_fitting(tmp_path, make_dataset):
     dataset = make_dataset(ragged=True)
-    model, other = (
-        build_model("sim", dataset.schema, embedding_dim=4, **OPTIONS["sim"]) for _ in range(2)
-    )
+    model, other = (build_model("din", dataset.schema, embedding_dim=4) for _ in range(2))
     model.compile("adam")
     path = tmp_path / "weights"
     callback = tf.keras.callbacks.ModelCheckpoint(

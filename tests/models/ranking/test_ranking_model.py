@@ -105,7 +105,7 @@ def test_fit_evaluate_and_predict_take_a_directory(model_type, tmp_path):
 def test_the_block_chains_as_merlins_do():
     schema = ranking_schema()
     model = mm.Model(DLRMBlock.from_schema(schema, **SMALL), mm.BinaryOutput("clicked"))
-    model.compile("adam", run_eagerly=False)
+    model.compile("adam", run_eagerly=True)
     columns, labels = batch_of(8)
     model.train_on_batch({name: value[:, None] for name, value in columns.items()}, labels)
 

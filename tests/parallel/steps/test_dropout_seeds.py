@@ -21,7 +21,7 @@ def masks(seed, step, rank):
     DropoutSeeds.prepare()
     model = TwoDropouts()
     numbers = [tf.constant(number, tf.int64) for number in (seed, step)]
-    tf.function(DropoutSeeds([model], rank).start_step)(*numbers)
+    tf.function(DropoutSeeds([model], rank).start_step, autograph=False)(*numbers)
     return [tuple((mask.numpy() > 0).tolist()) for mask in model(tf.ones([64]))]
 
 

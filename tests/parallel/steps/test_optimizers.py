@@ -42,7 +42,9 @@ def test_every_optimizer_follows_it_within_a_graph():
     for name in ("adam", "lazy_adam", "sgd", "adagrad"):
         weight = tf.Variable([1.0])
         optimizer = make_optimizer(name, [weight], WarmUpAndDecay(0.1, 2, 3, 1))
-        step = tf.function(lambda o=optimizer, w=weight: o.apply_gradients([(tf.ones([1]), w)]))
+        step = tf.function(
+            lambda o=optimizer, w=weight: o.apply_gradients([(tf.ones([1]), w)]), autograph=False
+        )
         found = []
         for _ in range(5):
             step()
@@ -66,7 +68,9 @@ def slices(rows, seed):
 def trained(name, gradients, weight_decay=0.0):
     table = tf.Variable(START, name="table")
     optimizer = make_optimizer(name, [table], 0.1, weight_decay)
-    step = tf.function(lambda gradient: optimizer.apply_gradients([(gradient, table)]))
+    step = tf.function(
+        lambda gradient: optimizer.apply_gradients([(gradient, table)]), autograph=False
+    )
     for gradient in gradients:
         step(gradient)
     return table.numpy(), optimizer
@@ -191,7 +195,9 @@ def test_a_schedule_gives_the_rate_of_each_step():
 def test_a_rate_that_changes_is_read_in_every_step(name):
     table = tf.Variable(START)
     optimizer = make_optimizer(name, [table], 0.1)
-    step = tf.function(lambda gradient: optimizer.apply_gradients([(gradient, table)]))
+    step = tf.function(
+        lambda gradient: optimizer.apply_gradients([(gradient, table)]), autograph=False
+    )
     step(SPARSE[0])
     optimizer.learning_rate = 0.0
     before = table.numpy()
@@ -220,7 +226,9 @@ def row_wise(table, sums, gradients, rate=0.1, epsilon=1e-8):
 def test_adagrad_of_a_table_keeps_one_float_a_row():
     table = tf.Variable(START, name="item/embeddings")
     optimizer = make_optimizer("adagrad", [table], 0.1)
-    step = tf.function(lambda gradient: optimizer.apply_gradients([(gradient, table)]))
+    step = tf.function(
+        lambda gradient: optimizer.apply_gradients([(gradient, table)]), autograph=False
+    )
     for gradient in SPARSE:
         step(gradient)
     expected, sums = row_wise(START.copy(), np.zeros([ROWS, 1], np.float32), SPARSE)

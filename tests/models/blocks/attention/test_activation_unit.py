@@ -34,7 +34,7 @@ def test_it_is_the_network_on_the_four_inputs_concatenated(arrays, candidates):
     expected = network_on_the_four_inputs(unit, target, history)
     np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-6)
     unknown = tf.TensorSpec([None, None, 4]), tf.TensorSpec([None, 6, 4])
-    in_graph = tf.function(unit.call, input_signature=unknown)(target, history)
+    in_graph = tf.function(unit.call, input_signature=unknown, autograph=False)(target, history)
     np.testing.assert_allclose(in_graph, expected, rtol=1e-5, atol=1e-6)
 
 
