@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 from processes import entries, losses
 from small_logs import write_sim_dataset
+from small_runs import small_run_of
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.util.tensor_util import make_ndarray
 from tensorflow.python.framework.config import is_op_determinism_enabled
@@ -27,6 +28,14 @@ from merlin_sim.training.evaluation.scored_rows import TEST_SCORES, ScoredRows
 from merlin_sim.training.runs.run import run
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def trained(sim_dataset, tmp_path_factory):
+    """A run of two epochs, which no test changes: its folder and what it gave."""
+    folder = tmp_path_factory.mktemp("trained")
+    saves = {"save_scores": True, "save_checkpoint_path": folder / "saved"}
+    return folder, run(small_run_of(sim_dataset, folder, **saves))
 
 
 def test_a_run_logs_the_published_keys_and_keeps_its_facts(config, tmp_path):
@@ -66,30 +75,25 @@ def assert_summaries(directory, steps, epochs):
             assert values == pytest.approx([entry[name] for entry in entries_of_kind])
 
 
-def test_inference_with_saved_weights_gives_the_metrics_of_training(config, tmp_path):
-    trained = run(config(save_scores=True))
-    loaded = {"load_checkpoint_path": tmp_path / "saved", "save_checkpoint_path": None}
-    options = {**loaded, "save_scores": True, "results_dir": tmp_path / "other"}
-    scored = run(config(mode="inference", **options))
+def test_inference_with_saved_weights_gives_the_metrics_of_training(config, trained, tmp_path):
+    folder, result = trained
+    loaded = {"load_checkpoint_path": folder / "saved", "save_checkpoint_path": None}
+    scored = run(config(mode="inference", save_scores=True, **loaded))
     for name in ("test_auc", "test_log_loss", "test_gauc", "test_calibration_error"):
-        assert scored[name] == trained[name]
+        assert scored[name] == result[name]
     assert scored["rows"] == 101
-    first, second = (ScoredRows.read(tmp_path / d / TEST_SCORES) for d in ("results", "other"))
+    first, second = (ScoredRows.read(path / "results" / TEST_SCORES) for path in (folder, tmp_path))
     assert len(first.users) == 101 and np.array_equal(first.users, second.users)
     assert np.array_equal(first.scores, second.scores)
     counts = AUC()
     counts.update_state(first.labels.astype(np.float32), first.scores)
-    assert counts.exact_result() == trained["test_auc"]
+    assert counts.exact_result() == result["test_auc"]
 
 
-def test_saved_scores_are_joined_with_the_rows_of_test(config, sim_dataset, tmp_path):
-    run(config(save_scores=True, max_steps=2, save_checkpoint_path=None))
-    assert_joined_with_rows(pq.read_table(tmp_path / "results" / TEST_SCORES), sim_dataset)
-
-
-def assert_joined_with_rows(scores, directory):
+def test_saved_scores_are_joined_with_the_rows_of_test(trained, sim_dataset):
     """Each row of test is there once, with its own user, item and label."""
-    dataset = DatasetDirectory.open(directory)
+    scores = pq.read_table(trained[0] / "results" / TEST_SCORES)
+    dataset = DatasetDirectory.open(sim_dataset)
     channels, rows = dataset.channels, pq.ParquetDataset(dataset.files("test")).read()
     assert scores.column_names == ["row", "position", "user", "item", "label", "score"]
     assert sorted(scores["row"].to_pylist()) == list(range(rows.num_rows))
@@ -103,59 +107,56 @@ def assert_joined_with_rows(scores, directory):
         assert [int(x) for x in scores[name].to_pylist()] == joined[column].to_pylist()
 
 
-def test_inference_takes_the_model_from_the_checkpoint(config, tmp_path):
-    trained = run(config())
-    loaded = {"load_checkpoint_path": tmp_path / "saved", "results_dir": tmp_path / "other"}
+def test_inference_takes_the_model_from_the_checkpoint(config, trained, tmp_path):
+    folder, result = trained
+    loaded = {"load_checkpoint_path": folder / "saved"}
     bare = {"model_type": None, "model_options": {}, "save_checkpoint_path": None}
-    assert run(config(mode="inference", **loaded, **bare))["test_auc"] == trained["test_auc"]
-    assert "model_type: din" in (tmp_path / "other/config.yaml").read_text()
+    assert run(config(mode="inference", **loaded, **bare))["test_auc"] == result["test_auc"]
+    assert "model_type: din" in (tmp_path / "results/config.yaml").read_text()
     with pytest.raises(MerlinSimError, match="`model_type` should be din. Received: sim"):
         run(config(mode="inference", **{**loaded, **bare, "model_type": "sim"}))
 
 
 @pytest.mark.parametrize("begins", ["load_checkpoint_path", "warm_start"])
-def test_training_goes_on_with_the_model_of_the_checkpoint(config, tmp_path, begins):
-    run(config())
-    bare = {"model_type": None, "model_options": {"embedding_dim": 4}, begins: tmp_path / "saved"}
-    result = run(config(**bare, epochs=3, results_dir=tmp_path / "on"))
+def test_training_goes_on_with_the_model_of_the_checkpoint(config, trained, tmp_path, begins):
+    bare = {"model_type": None, "model_options": {"embedding_dim": 4}, begins: trained[0] / "saved"}
+    result = run(config(**bare, epochs=3))
     assert result["test_auc"] is not None
-    assert "model_type: din" in (tmp_path / "on/config.yaml").read_text()
+    assert "model_type: din" in (tmp_path / "results/config.yaml").read_text()
     wider = {**bare, "model_options": {"embedding_dim": 8}}
     with pytest.raises(MerlinSimError, match="`embedding_dim` should be the checkpoint's, 4. Rec"):
         run(config(**wider, results_dir=tmp_path / "other"))
 
 
-def test_a_finished_run_is_evaluated_and_said_to_be_finished(config, tmp_path, capfd):
-    trained = run(config())
-    saved = (tmp_path / "saved/step-0000000010/SHA256SUMS").read_bytes()
+def test_a_finished_run_is_evaluated_and_said_to_be_finished(config, trained, tmp_path, capfd):
+    folder, result = trained
+    saved = (folder / "saved/step-0000000010/SHA256SUMS").read_bytes()
     capfd.readouterr()
-    again = run(config(load_checkpoint_path=tmp_path / "saved", results_dir=tmp_path / "again"))
+    places = {"load_checkpoint_path": folder / "saved", "save_checkpoint_path": folder / "saved"}
+    again = run(config(**places, save_scores=True))
     said = capfd.readouterr().out
     assert "all 2 epochs are over, 10 steps done. Nothing is left to train" in said
-    assert f"test_auc {trained['test_auc']:.4f}" in said
+    assert f"test_auc {result['test_auc']:.4f}" in said
     assert "only 10 steps" not in said and "going on from" not in said
     names = ("test_auc", "test_log_loss", "train_auc", "total_loss")
-    assert [again[name] for name in names] == [trained[name] for name in names]
+    assert [again[name] for name in names] == [result[name] for name in names]
     assert (again["samples"], again["throughput"]) == (0, None)
-    results = [tmp_path / name / "evaluation.json" for name in ("results", "again")]
+    results = [path / "results/evaluation.json" for path in (folder, tmp_path)]
     assert results[0].read_bytes() == results[1].read_bytes()
-    assert (tmp_path / "saved/step-0000000010/SHA256SUMS").read_bytes() == saved
+    assert (folder / "saved/step-0000000010/SHA256SUMS").read_bytes() == saved
 
 
-def test_mixed_precision_and_xla_train_to_about_the_same(config, tmp_path):
-    plain = run(config())
-    others = ({"amp": True}, {"xla": True}, {"amp": True, "xla": True}, {"precision": "bf16"})
-    for number, options in enumerate(others):
-        more = {"results_dir": tmp_path / str(number), "save_checkpoint_path": None}
-        result = run(config(**options, **more))
-        assert result["total_loss"] == pytest.approx(plain["total_loss"], abs=5e-3)
-        assert result["test_log_loss"] == pytest.approx(plain["test_log_loss"], abs=5e-3)
+@pytest.mark.parametrize("options", [{"amp": True, "xla": True}, {"precision": "bf16"}])
+def test_mixed_precision_and_xla_train_to_about_the_same(config, trained, options):
+    result, plain = run(config(**options, save_checkpoint_path=None)), trained[1]
+    assert result["total_loss"] == pytest.approx(plain["total_loss"], abs=5e-3)
+    assert result["test_log_loss"] == pytest.approx(plain["test_log_loss"], abs=5e-3)
 
 
-def test_a_resume_with_another_number_of_epochs_is_the_longer_run(config, tmp_path):
+def test_a_resume_with_another_number_of_epochs_is_the_longer_run(config, trained, tmp_path):
     whole = run(config(epochs=3, results_dir=tmp_path / "whole", save_checkpoint_path=None))
-    run(config(epochs=1))
-    resumed = run(config(epochs=3, load_checkpoint_path=tmp_path / "saved"))
+    shutil.copytree(trained[0] / "results", tmp_path / "results")
+    resumed = run(config(epochs=3, load_checkpoint_path=trained[0] / "saved"))
     for name in ("total_loss", "train_auc", "test_auc", "test_log_loss"):
         assert resumed[name] == whole[name]
     assert [entry["epoch"] for entry in entries(tmp_path / "results", "epoch")] == [1, 2, 3]
@@ -187,17 +188,17 @@ WIDE = {"stage_two_mlp_dims": (200, 80), "aux_mlp_dims": (100, 50), "long_seq_le
 )
 def test_a_resume_is_exact_where_kernels_have_several_threads(config, tmp_path, options):
     """Batches and layers so large that TensorFlow shares out each kernel among its threads."""
-    dataset = write_sim_dataset(tmp_path / "dataset", train=(3000, 1500), test=(64,))
+    dataset = write_sim_dataset(tmp_path / "dataset", train=(2000, 1000), test=(64,))
     options = {"dataset_dir": dataset, "global_batch_size": 1024, "epochs": 1, **options}
-    options |= {"checkpoint_every": 2, "keep_checkpoints": 9}
+    options |= {"checkpoint_every": 1, "keep_checkpoints": 9}
     run(config(**options))
     expected = losses(tmp_path / "results")
-    assert len(expected) == 5
+    assert len(expected) == 3
     again = {"results_dir": tmp_path / "again", "save_checkpoint_path": tmp_path / "saved again"}
-    run(config(**options, **again, load_checkpoint_path=tmp_path / "saved/step-0000000002"))
-    assert losses(tmp_path / "again") == {step: expected[step] for step in (3, 4, 5)}
+    run(config(**options, **again, load_checkpoint_path=tmp_path / "saved/step-0000000001"))
+    assert losses(tmp_path / "again") == {step: expected[step] for step in (2, 3)}
     arrays, others = (
-        np.load(tmp_path / name / "step-0000000005/arrays.npz") for name in ("saved", "saved again")
+        np.load(tmp_path / name / "step-0000000003/arrays.npz") for name in ("saved", "saved again")
     )
     for name in arrays.files:
         assert arrays[name].tobytes() == others[name].tobytes()
@@ -232,33 +233,40 @@ def test_repeating_the_data_lengthens_the_epoch(config, tmp_path):
     assert len(entries(tmp_path / "results", "step")) == 2 * 4
 
 
-def test_a_checkpoint_loads_as_the_model_that_was_trained(config, tmp_path):
-    run(config(model_type="sim", model_options={**WIDE, "top_k": 4}, epochs=1))
-    rows = {"batch_size": 64}
-    dataset = DatasetDirectory.open(config().dataset_dir)
-    (said,) = entries(tmp_path / "results", "epoch")
-    for path in (tmp_path / "saved", tmp_path / "saved/step-0000000005"):
-        model = SIMModel.load(path)
-        auc = tf.keras.metrics.AUC(8000)
-        labels = pa.concat_tables(map(pq.read_table, dataset.files("test")))["clicked"].to_numpy()
-        auc.update_state(labels, model.predict(dataset, **rows)[:, 0])
-        assert float(auc.result()) == pytest.approx(said["test_auc"], abs=1e-6)
-    assert type(load_model(tmp_path / "saved")) is SIMModel
-    with pytest.raises(CheckpointError, match="should be of a DINModel. Received: SIMModel"):
-        DINModel.load(tmp_path / "saved")
+def test_a_checkpoint_loads_as_the_model_that_was_trained(trained, sim_dataset):
+    folder, result = trained
+    dataset = DatasetDirectory.open(sim_dataset)
+    labels = pa.concat_tables(map(pq.read_table, dataset.files("test")))["clicked"].to_numpy()
+    model = DINModel.load(folder / "saved")
+    auc = tf.keras.metrics.AUC(8000)
+    auc.update_state(labels, model.predict(dataset, batch_size=64)[:, 0])
+    assert float(auc.result()) == pytest.approx(result["test_auc"], abs=1e-6)
+    same = load_model(folder / "saved/step-0000000010")
+    assert type(same) is DINModel
+    for ours, theirs in zip(same.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    with pytest.raises(CheckpointError, match="should be of a SIMModel. Received: DINModel"):
+        SIMModel.load(folder / "saved")
 
 
-def test_deterministic_operations_give_equal_bits_and_end_with_the_run(config, tmp_path):
-    changes = {"deterministic": True, "model_type": "sim", "save_checkpoint_path": None}
-    model = {**WIDE, "top_k": 4, "dropout_rate": 0.2}
+def test_deterministic_operations_give_equal_bits_and_end_with_the_run(
+    config, tmp_path, monkeypatch
+):
+    enable, turned_on = tf.config.experimental.enable_op_determinism, []
+    monkeypatch.setattr(
+        tf.config.experimental,
+        "enable_op_determinism",
+        lambda: turned_on.append(enable()),
+    )
+    changes = {"deterministic": True, "save_checkpoint_path": None, "epochs": 1}
+    model = {"embedding_dim": 4, "dropout_rate": 0.2}
     for name in ("once", "again"):
-        run(config(model_options=model, epochs=1, results_dir=tmp_path / name, **changes))
+        run(config(model_options=model, results_dir=tmp_path / name, **changes))
     assert losses(tmp_path / "once") == losses(tmp_path / "again")
-    assert not is_op_determinism_enabled()
+    assert len(turned_on) == 2 and not is_op_determinism_enabled()
 
 
-def test_max_steps_ends_a_run_and_more_of_them_go_on_with_it(config, tmp_path):
-    whole_run = run(config(results_dir=tmp_path / "whole", save_checkpoint_path=None))
+def test_max_steps_ends_a_run_and_more_of_them_go_on_with_it(config, trained, tmp_path):
     run(config(max_steps=3))
     assert len(entries(tmp_path / "results", "step")) == 3
     (evaluated,) = entries(tmp_path / "results", "evaluation")
@@ -267,16 +275,16 @@ def test_max_steps_ends_a_run_and_more_of_them_go_on_with_it(config, tmp_path):
     run(config(max_steps=7, load_checkpoint_path=tmp_path / "saved"))
     assert [e["step"] for e in entries(tmp_path / "results", "evaluation")] == [3, 7]
     result = run(config(load_checkpoint_path=tmp_path / "saved"))
-    assert losses(tmp_path / "results") == losses(tmp_path / "whole")
-    assert result["test_auc"] == whole_run["test_auc"]
+    assert losses(tmp_path / "results") == losses(trained[0] / "results")
+    assert result["test_auc"] == trained[1]["test_auc"]
 
 
-def test_an_epoch_may_score_the_test_data_several_times(config, tmp_path):
-    once = run(config(epochs=1, save_checkpoint_path=None, results_dir=tmp_path / "once"))
+def test_an_epoch_may_score_the_test_data_several_times(config, trained, tmp_path):
     result = run(config(epochs=1, evals_per_epoch=3, save_checkpoint_path=None))
     found = entries(tmp_path / "results", "evaluation")
     assert [entry["step"] for entry in found] == [2, 3]  # of 5; the last is the epoch's own
-    assert losses(tmp_path / "results") == losses(tmp_path / "once")
+    before, once = losses(trained[0] / "results"), entries(trained[0] / "results", "epoch")[0]
+    assert losses(tmp_path / "results") == {step: before[step] for step in range(1, 6)}
     assert result["test_auc"] == once["test_auc"]
 
 

@@ -95,7 +95,7 @@ def test_every_sample_counts_once(whole):
     assert len(entries(directory / "results", "evaluation")) == 2
 
 
-@pytest.mark.parametrize("candidates", [None, 1, 6])
+@pytest.mark.parametrize("candidates", [1, 6])
 def test_inference_scores_the_same_test_samples(users, whole, candidates, tmp_path):
     _, directory, ended = whole
     options = {"mode": "inference", "load_checkpoint_path": directory, "candidates": candidates}
@@ -145,7 +145,7 @@ def test_many_negatives_of_a_position_share_a_row(tmp_path):
     batch, saved = {"global_batch_size": 56}, tmp_path / "saved"
     ended = run(config_of(users, tmp_path / "train", save_checkpoint_path=saved, **batch))
     assert ended["samples"] == 2 * 7 * sum(length - 2 for length in LENGTHS[:12])
-    for candidates in (None, 7, 1):
+    for candidates in (7, 1):
         loading = {"mode": "inference", "load_checkpoint_path": saved, "candidates": candidates}
         inferred = run(config_of(users, tmp_path / f"{candidates}", **loading, **batch))
         assert inferred["rows"] == 7 * 12
@@ -222,11 +222,7 @@ def as_rows(batch):
     return SampleBatch(rows, labels, tf.ones_like(labels))
 
 
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [("din", {"embedding_dim": 4}), ("sim", SIM)],
-)
-def test_steps_of_candidates_are_those_of_their_samples_as_rows(users, kind, options):
+def test_steps_of_candidates_are_those_of_their_samples_as_rows(users):
     dataset = DatasetDirectory.open(users)
     names = dataset.schema.column_names
     feed = open_loader(dataset, "train", names, 128, Ranks(), shuffle=True, candidates=16)
@@ -236,7 +232,7 @@ def test_steps_of_candidates_are_those_of_their_samples_as_rows(users, kind, opt
     told = []
     for form in (lambda batch: batch, as_rows):
         tf.keras.utils.set_random_seed(3)
-        model = build_model(kind, dataset.schema, **options)
+        model = build_model("din", dataset.schema, embedding_dim=4)
         optimizer = make_optimizer("sgd", model.trainable_variables, 0.5)
         step = TrainStep(model, optimizer, LossScale(False), Ranks())
         results = list(map(on_batches(step), (tuple(form(batch)) for batch in batches)))
@@ -286,9 +282,13 @@ def test_candidates_are_refused_of_rows_of_samples(sim_dataset, tmp_path):
             run(config_of(sim_dataset, tmp_path, mode=mode, **options))
 
 
-@pytest.mark.parametrize("options", [{"amp": True}, {"xla": True}], ids=["amp", "xla"])
-def test_candidates_train_in_mixed_precision_and_compiled(users, tmp_path, options):
-    model = {"model_type": "sim", "model_options": SIM, "epochs": 1, "max_steps": 4}
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [({}, {"amp": True}), ({"model_type": "sim", "model_options": SIM}, {"xla": True})],
+    ids=["amp", "xla"],
+)
+def test_candidates_train_in_mixed_precision_and_compiled(users, tmp_path, model, options):
+    model |= {"epochs": 1, "max_steps": 4}
     plain = run(config_of(users, tmp_path / "plain", **model))
     other = run(config_of(users, tmp_path / "other", **model, **options))
     assert other["samples"] == plain["samples"]
