@@ -41,9 +41,9 @@ from baselines.count_trees import fit_regression, fit_trees, tables
 from measuring.auc_of_users import AUCOfUsers
 from measuring.quality_logs import LOGS, make_dataset, write_log
 from measuring.quality_models import (
+    COUNTS,
     FIRST,
     FUXICTR,
-    LIFETIME,
     MODELS,
     ORACLE,
     REGRESSION,
@@ -54,8 +54,8 @@ from measuring.quality_models import (
 from measuring.quality_table import Outcome, log_section, read_outcomes
 from measuring.records import commit
 
-RATES = (0.004, 0.008)
-COMMON = "--epochs 3 --early_stopping 1 --global_batch_size 2048"
+RATES = (0.002, 0.004)
+COMMON = "--epochs 3 --early_stopping 1 --global_batch_size 512"
 ONE_THREAD = "--intra_op_parallelism 1 --inter_op_parallelism 1"
 FITTED = {TREES: (fit_trees, (0.03, 0.1)), REGRESSION: (fit_regression, (0.01, 1.0))}
 FUXICTR_RATES = (0.001, 0.004)
@@ -193,12 +193,12 @@ class Trials:
             flush=True,
         )
 
-    def _dataset(self, trial: Trial, lifetime: bool = False) -> Path:
-        return make_dataset(trial.log, trial.length, lifetime, command, self.work)
+    def _dataset(self, trial: Trial, counts: bool = False) -> Path:
+        return make_dataset(trial.log, trial.length, counts, command, self.work)
 
     def _train(self, trial: Trial, rate: float, seed: int) -> Scored:
         """Train by `merlin-sim train`, and score with what was best by validation."""
-        dataset = self._dataset(trial, lifetime=LIFETIME in trial.model)
+        dataset = self._dataset(trial, counts=COUNTS in trial.model)
         with tempfile.TemporaryDirectory() as folder:
             data = ["--dataset_dir", dataset, "--results_dir", folder, *ONE_THREAD.split()]
             words = [*data, *MODELS[trial.model].words.split(), *COMMON.split()]
@@ -214,7 +214,7 @@ class Trials:
         return Scored(end["best_validation_auc"], test)
 
     def _tables(self, trial: Trial) -> Any:
-        dataset = self._dataset(trial, lifetime=True)
+        dataset = self._dataset(trial, counts=True)
         path = self.work / f"{dataset.name}.pickle"
         if not path.exists():
             in_fork(write_tables, dataset, path)

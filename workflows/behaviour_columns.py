@@ -10,6 +10,7 @@ from ..foundation.exceptions import MerlinSimError
 from ..schemas.fitted_record import NOTHING, require_shape
 from ..schemas.users_layout import JOINS, POSITIVE, SAMPLE
 from .feature import (
+    COUNT,
     INTERACTION,
     ITEM,
     NO_FEATURES,
@@ -17,6 +18,7 @@ from .feature import (
     TARGET,
     TARGET_SUFFIX,
     USER,
+    Encoding,
     FeatureSet,
     Time,
 )
@@ -112,6 +114,22 @@ class BehaviourColumns:
                 f"Column names should be different from each other, from `{LABEL}` and from "
                 f"`{POSITION}`. Received more than once: {', '.join(twice)}."
             )
+
+    def with_counts(self) -> BehaviourColumns:
+        """Add lifetime counts and encodings of the item and of each of its features.
+
+        With several behaviours there are no encodings; with labels they have shares, too.
+
+        >>> columns = BehaviourColumns("user", "item", "time", item_features=("brand",))
+        >>> columns.with_counts().features.target_numbers[1:3]
+        ('brand_count_trgt', 'item_lifetime_count_trgt')
+        """
+        kinds = (COUNT,) if self.label is None else (COUNT, TARGET)
+        named = self.items if self.behaviour is None else ()
+        stated = {encoding.column: encoding for encoding in self.features.encodings}
+        encodings = tuple(stated.get(name) or Encoding(name, kinds) for name in named)
+        features = replace(self.features, encodings=encodings, lifetime_counts=self.items)
+        return replace(self, features=features)
 
     def _check_roles(self) -> None:
         """Refuse a column that is a key or a label and something else as well."""

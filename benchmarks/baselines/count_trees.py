@@ -63,10 +63,12 @@ def read_samples(dataset: Any, mapping: str) -> Samples:
     from merlin_sim.dataloader.open_loader import open_loader
     from merlin_sim.foundation.ranks import Ranks
     from merlin_sim.models.blocks.history_counts import HistoryCounts, Seen
+    from merlin_sim.workflows.feature import LIFETIME, TARGET_SUFFIX
 
     channels = dataset.channels
     targets, histories = channels["target_item_features"], channels["positive_history"]
-    lifetime = channels.get("target_item_numerical", [])
+    numbers = channels.get("target_item_numerical", [])
+    lifetime = [name for name in numbers if name.endswith(LIFETIME + TARGET_SUFFIX)]
     columns = [*channels["label"], *targets, *lifetime, *histories]
     feed = open_loader(dataset, mapping, columns, ROWS, Ranks())
     length = int(dataset.spec.feature_spec[histories[0]].dimensions[0])

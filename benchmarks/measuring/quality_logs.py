@@ -148,23 +148,21 @@ def write_log(name: str, command: Command, folder: Path) -> Path:
     return path
 
 
-def make_dataset(name: str, length: int, lifetime: bool, command: Command, folder: Path) -> Path:
-    """Go from a log to a dataset of users, once; with counts of whole histories where asked for."""
-    path, log = folder / f"{name}-{length}{'-lifetime' if lifetime else ''}", LOGS[name]
+def make_dataset(name: str, length: int, counts: bool, command: Command, folder: Path) -> Path:
+    """Go from a log to a dataset of users, once; with what `--counts` adds where asked for."""
+    path, log = folder / f"{name}-{length}{'-counts' if counts else ''}", LOGS[name]
     if path.exists():
         return path
-    described = dict(log.described)
-    if lifetime:
-        described["lifetime_counts"] = [log.item, *log.features]
     columns = [
         feature for feature in log.features if feature not in log.described.get("features", {})
     ]
     words = ["--user_column", log.user, "--item_column", log.item, "--timestamp_column", log.time]
     words += ["--item_feature_columns", ",".join(columns), "--layout", "users"]
-    if described:
+    if log.described:
         file = folder / f"{path.name}.yaml"
-        file.write_text(yaml.safe_dump(described))
+        file.write_text(yaml.safe_dump(log.described))
         words += ["--features", file]
+    words += ["--counts"] if counts else []
     words += ["--max_sequence_length", length, *log.options.split(), "--output_path", path]
     command("preprocess", "log", write_log(name, command, folder), *words)
     return path

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-LIFETIME = "lifetime"
-"""In a model's name: it reads the dataset with counts of whole histories."""
+COUNTS = "counts"
+"""In a model's name: it reads the dataset of `preprocess log --counts`."""
 
 
 class Model(NamedTuple):
@@ -19,7 +19,7 @@ class Model(NamedTuple):
 
 
 MODELS = {
-    "preset lifelong, lifetime counts": Model("--preset lifelong", "sim", {"history_counts": True}),
+    "preset lifelong, counts": Model("--preset lifelong", "sim", {"history_counts": True}),
     "preset lifelong": Model("--preset lifelong", "sim", {"history_counts": True}),
     "SIM": Model("--model_type sim", "sim", {}),
     "DIN": Model("--model_type din", "din", {}),
@@ -35,7 +35,7 @@ MODELS = {
         "--model_type sim --history_similarity true", "sim", {"history_similarity": True}
     ),
 }
-PRICED = [name for name in MODELS if LIFETIME not in name]
+PRICED = [name for name in MODELS if COUNTS not in name]
 """Those whose scores are measured: a count of the whole history costs nothing beside the others."""
 TREES, REGRESSION = "LightGBM", "logistic regression"
 FUXICTR = [f"FuxiCTR {name}" for name in ("SIM", "DIN", "TWIN", "ETA", "SDIM", "DIEN")]

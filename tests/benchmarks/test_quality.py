@@ -163,8 +163,8 @@ def test_a_failed_command_ends_the_benchmark(monkeypatch, capsys):
 def test_all_baselines_read_the_same_test_samples_of_the_same_users(tmp_path, monkeypatch):
     small = LOGS["impressions"]._replace(make=lambda command, folder: impressions(12))
     monkeypatch.setitem(LOGS, "impressions", small)
-    plain, lifetime = (make_dataset("impressions", 20, is_, run, tmp_path) for is_ in (False, True))
-    parts = tables(lifetime)
+    plain, counted = (make_dataset("impressions", 20, is_, run, tmp_path) for is_ in (False, True))
+    parts = tables(counted)
     bench_quality.write_rows(plain, tmp_path / "rows")
     rows = pq.read_table(tmp_path / "rows/test.parquet")
     assert np.array_equal(rows["label"].to_numpy(), parts["test"].labels)

@@ -48,7 +48,8 @@ from .fitted_settings import (
     common=(
         "output_path", "user_column", "item_column", "timestamp_column", "user_feature_columns",
         "item_feature_columns", "label_column", "behaviour_column", "target_behaviours", "features",
-        "layout", "test_from", "test_users", "fit_on", "fitted", "workers", "overwrite", "seed",
+        "counts", "layout", "test_from", "test_users", "fit_on", "fitted", "workers", "overwrite",
+        "seed",
     ),
 )  # fmt: skip
 @click.argument("files", nargs=-1, required=True, type=Path)
@@ -101,6 +102,12 @@ from .fitted_settings import (
     type=Path,
     help="YAML that names columns of numbers, times, lists and vectors, and what becomes of them.",
 )
+@click.option(
+    "--counts",
+    is_flag=True,
+    help="Add how often the user, and all users, had the target item and each of its features "
+    "before; with labels, at what share it was taken.",
+)
 @with_options(RULES)
 @with_options(NEGATIVES_OR_NONE)
 @with_options(FEATURE_VALUES_OPTION)
@@ -127,6 +134,7 @@ def log(
     history_behaviours: tuple[str, ...] | None,
     target_behaviours: tuple[str, ...] | None,
     features_file: Path | None,
+    counts: bool,
     workers: int | None,
     scheduler: str,
     on_bad_rows: str,
@@ -175,6 +183,12 @@ def log(
     }
     columns = columns_of(given, features_file, fitted, workflow)
     columns = with_timestamp_unit(columns, timestamp_unit, fitted or features_file)
+    if counts:
+        if fitted and columns.with_counts() != columns:
+            raise click.UsageError(
+                f"--counts: {fitted} was fitted without these counts. Leave the option out."
+            )
+        columns = columns.with_counts()
     source = TableLog(files, columns)
     rules |= {"test_files": bool(test_files), "validation_files": bool(validation_files)}
     sample_rules = rules_of(rules, workflow, NONE if columns.label else POPULARITY)

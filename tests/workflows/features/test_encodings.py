@@ -255,3 +255,24 @@ def test_what_cannot_be_is_refused(text, reason, run):
     (run.directory / "wrong.yaml").write_text(text)
     with pytest.raises(Exception, match=reason.replace("(", r"\(")):
         run("wrong", features="wrong.yaml")
+
+
+def test_the_option_counts_stands_for_a_file_that_names_all_of_them(log, run, dataset):
+    named = """
+encodings: {what: [count, target], brand: [target]}
+lifetime_counts: [what, brand]
+"""
+    (run.directory / "named.yaml").write_text(named)
+    (run.directory / "brand.yaml").write_text("encodings: {brand: [target]}")
+    label = ("--label_column", "clicked")
+    by_file = run("by file", *label, features="named.yaml")
+    by_option = run("by option", "--counts", *label, features="brand.yaml")
+    for mapping in ("train", "test"):
+        frames = [pq.read_table(path / mapping).to_pandas() for path in (by_file, by_option)]
+        pd.testing.assert_frame_equal(*frames)
+    assert {"brand_target_trgt", "brand_lifetime_count_trgt"} <= {*frames[0].columns}
+    with pytest.raises(SystemExit, match="2"):
+        run("by fitted", "--counts", "--fitted", dataset)
+    log[:900].assign(when=log["when"] + 3 * len(log)).to_parquet(run.directory / "more.parquet")
+    more = run("more", "--counts", "--fitted", by_option, log="more.parquet")
+    assert {*pq.read_table(more / "test").column_names} == {*frames[0].columns}
