@@ -6,6 +6,7 @@ import hashlib
 import shutil
 import threading
 from dataclasses import replace
+from itertools import islice
 from weakref import WeakValueDictionary
 
 import gpu_worker
@@ -81,10 +82,9 @@ def datasets(tmp_path_factory):
     return dataset_of
 
 
-def loader_of(dataset, candidates, shuffle, mapping="train", rank=0, ranks=1, **options):
-    size = 48 * candidates if candidates > 1 else 48
+def loader_of(dataset, candidates, shuffle, mapping="train", rank=0, ranks=1, rows=48, **options):
     return open_loader(
-        dataset, mapping, dataset.schema.column_names, size, Ranks(rank, ranks),
+        dataset, mapping, dataset.schema.column_names, rows * candidates, Ranks(rank, ranks),
         shuffle=shuffle, seed=3, window_rows=500, candidates=candidates, **options,
     )  # fmt: skip
 
@@ -113,12 +113,11 @@ def digest(batches):
 )
 def test_the_samples_are_those_of_before(datasets, case):
     *kind, candidates, shuffle, mapping, rank = case
-    size = 48 if candidates == 1 else 48 * candidates
     loader = loader_of(
         datasets(*kind), candidates, shuffle, mapping, rank, 3 if rank else 1,
         fresh_negatives=shuffle,
     )  # fmt: skip
-    assert loader.global_batch_size * candidates == size
+    assert loader.global_batch_size == 48
     loader.start_at(2 if shuffle else 0, 1 if mapping == "train" else 0)
     assert digest(loader) == BEFORE[case]
 
@@ -159,8 +158,9 @@ def test_what_a_gpu_is_asked_runs_without_one(datasets, candidates):
 @pytest.mark.parametrize("candidates", [1, 8])
 def test_users_that_come_block_by_block_give_the_same_batches(datasets, candidates):
     dataset = datasets(True, None, 1, True, "popularity")
-    resident = loader_of(dataset, candidates, shuffle=True)
-    streamed = loader_of(dataset, candidates, shuffle=True, data_memory_mb=0.01)
+    rows = 240 if candidates == 1 else 48
+    resident = loader_of(dataset, candidates, shuffle=True, rows=rows)
+    streamed = loader_of(dataset, candidates, shuffle=True, rows=rows, data_memory_mb=0.01)
     assert resident.are_resident and not streamed.are_resident
     assert "blocks of them" in streamed.describe_memory()
     for _ in range(2):
@@ -245,7 +245,7 @@ def test_negatives_that_nobody_reads_are_not_drawn(datasets, candidates):
     dataset = datasets(False, None, 1, False, "popularity")
     whole = loader_of(dataset, candidates, shuffle=True)
     part = loader_of(dataset, candidates, shuffle=True, negatives_read=2)
-    for one, other in zip(whole.inputs(), part.inputs(), strict=True):
+    for one, other in islice(zip(whole.inputs(), part.inputs(), strict=True), 30):
         (columns, *rest), (fewer, *same) = whole.make(one), part.make(other)
         kept = 2 + part.make_samples.windows - 1
         for name, values in columns.items():

@@ -252,7 +252,7 @@ def test_a_negative_is_the_draw_of_its_position(users):
 )
 @given(
     ranks=st.integers(1, 9),
-    rows=st.integers(1, 9),
+    rows=st.integers(3, 9),
     candidates=st.sampled_from([2, 4, 10]),
     shuffle=st.booleans(),
     window_rows=st.sampled_from([1, 200, 65536]),

@@ -44,7 +44,7 @@ def lists_of(inputs, name="history"):
 
 
 layouts = st.lists(
-    st.lists(st.integers(0, 30), min_size=1, max_size=4), min_size=1, max_size=4
+    st.lists(st.integers(0, 15), min_size=1, max_size=3), min_size=1, max_size=3
 ).filter(lambda files: sum(map(sum, files)) > 0)
 
 
@@ -78,7 +78,7 @@ def test_every_row_once_on_any_number_of_ranks(
             seed=5,
             global_size=size,
             global_rank=rank,
-            window_rows=40,
+            window_rows=15,
             data_memory_mb=100 * is_resident,
         )
         for rank in range(size)
@@ -92,7 +92,7 @@ def test_every_row_once_on_any_number_of_ranks(
         assert len(by_rank[-1]) == steps
     assert len({len(batches) for batches in by_rank}) == 1
     together = [sum((batches[i] for batches in by_rank), []) for i in range(len(by_rank[0]))]
-    alone = RowLoader(dataset, batch_size * size, shuffle=shuffle, seed=5, window_rows=40)
+    alone = RowLoader(dataset, batch_size * size, shuffle=shuffle, seed=5, window_rows=15)
     assert rows_of(alone) == together
     assert sorted(sum(together, [])) == list(range(sum(map(sum, files))))
 
@@ -274,7 +274,7 @@ def test_whoever_drops_an_iterator_leaves_no_thread_and_no_data(tmp_path, monkey
     monkeypatch.setattr(StoredRows, "read", watched)
     before = set(threading.enumerate())
     dataset = open_dataset(write_files(tmp_path, [[50] * 4]))
-    for _ in range(5):
+    for _ in range(2):
         loader = RowLoader(dataset, 5, window_rows=10, shuffle=True, data_memory_mb=memory)
         if own:
             next(loader)

@@ -83,7 +83,7 @@ def test_a_step_is_traced_once_though_the_last_batch_has_fewer_rows(users, candi
 @pytest.mark.parametrize("memory", [0, 100])
 def test_whoever_drops_an_iterator_leaves_no_thread(users, memory):
     before = set(threading.enumerate())
-    for _ in range(5):
+    for _ in range(2):
         for _ in feed_of(users, 5, shuffle=True, data_memory_mb=memory):  # noqa: B007
             break
     for thread in set(threading.enumerate()) - before:
@@ -153,9 +153,7 @@ def feed_and_compare(directory, batch_size, ranks, start, **options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "ranks, batch_size", [(1, 64), (2, 50), (3, 51), (5, 100), (6, 96), (7, 70), (9, 99)]
-)
+@pytest.mark.parametrize("ranks, batch_size", [(2, 50), (3, 51), (7, 70), (9, 99)])
 def test_no_sample_is_lost_where_pieces_are_cut_between_ranks(users, ranks, batch_size):
     feed_and_compare(users, batch_size, ranks, 0, shuffle=True)
 
@@ -168,7 +166,7 @@ def test_no_sample_is_lost_where_pieces_are_cut_between_ranks(users, ranks, batc
 )
 @given(
     files=st.lists(
-        st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=25), min_size=1, max_size=3),
+        st.lists(st.lists(st.integers(0, 20), min_size=1, max_size=15), min_size=1, max_size=3),
         min_size=1,
         max_size=2,
     ).filter(lambda files: sum(n > 5 for group in files for users in group for n in users) > 9),
