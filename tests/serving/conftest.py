@@ -53,6 +53,8 @@ def make_model(dataset):
             options = {"long_seq_length": 14, **options}
         if kind == "sim":
             options = {"top_k": 4, **options}
+        if kind == "stca":
+            options = {"layers": 1, **options}
         model = build_model(kind, dataset.schema, embedding_dim=4, **options)
         for variable in model.trainable_variables:  # scores that differ from user to user
             variable.assign_add(tf.random.normal(variable.shape, stddev=0.3))

@@ -26,7 +26,7 @@ from merlin_sim.serving.signatures import plain_batch
 from merlin_sim.serving.triton.export import export_model, restore_model
 
 pytestmark = pytest.mark.slow
-MODEL = ("--model_type", "sim", "--embedding_dim", 4, "--long_seq_length", 8, "--top_k", 3)
+MODEL = ("--model_type", "twin", "--embedding_dim", 4, "--long_seq_length", 8, "--top_k", 3)
 TRAINING = ("--epochs", 1, "--global_batch_size", 64, "--lr", 0.02, "--seed", 3)
 
 

@@ -30,7 +30,7 @@ pytest.importorskip("tritonclient.http")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 PREPROCESS = ["--max_sequence_length", 20]
-MODEL = ["--model_type", "sim", "--embedding_dim", 4, "--long_seq_length", 14, "--top_k", 4]
+MODEL = ["--model_type", "din", "--embedding_dim", 4]
 TRAINING = ["--epochs", 3, "--global_batch_size", 128, "--lr", 0.03, "--seed", 5]
 METRICS = ("auc", "log_loss", "gauc", "calibration_error")
 

@@ -2,15 +2,15 @@ from __future__ import annotations
 
 import gzip
 import json
-import resource
 import shutil
 import signal
-import subprocess
-import sys
-import time
 
 import in_process
+import killed_program
+import processes
 import pytest
+from full_disk import written_at_most
+from warm import warm
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.workflows import text_lines
@@ -61,22 +61,26 @@ def write(tmp_path, reviews: bytes, metadata: bytes = b"{'asin': 'a', 'categorie
 
 
 @pytest.mark.parametrize(("line", "reason"), BAD_LINES)
-def test_a_bad_line_stops_the_run_or_is_counted(line, reason, tmp_path, preprocess, run_cli):
+def test_a_bad_line_stops_the_run(line, reason, tmp_path, preprocess):
     raw = write(tmp_path, b"\n".join([GOOD, b"", OTHER, line, GOOD, line, b""]))
-    options = ("--shortest_sequence_for_user", 3)
     with pytest.raises(MerlinSimError) as error:
-        preprocess(raw, tmp_path / "dataset", *options)
+        preprocess(raw, tmp_path / "dataset", "--shortest_sequence_for_user", 3)
     assert f"reviews_Books.json, line 4: {reason}" in str(error.value)
     assert error.value.exit_code == 2
     assert [path.name for path in tmp_path.iterdir()] == ["raw"]
 
+
+def test_bad_lines_are_counted(tmp_path, run_cli):
+    bad = [line for line, _ in BAD_LINES]
+    raw = write(tmp_path, b"\n".join([GOOD, b"", OTHER, bad[0], GOOD, *bad[1:], b""]))
     result = run_cli(
         "preprocess", "amazon-books", "--amazon_dataset_path", raw, "--output_path",
-        tmp_path / "dataset", "--on_bad_rows", "skip", *options,
+        tmp_path / "dataset", "--on_bad_rows", "skip", "--shortest_sequence_for_user", 3,
     )  # fmt: skip
     assert result.exception is None
-    assert "reviews_Books.json: 2 bad rows left out (line 4: " in result.output
-    assert "line 6: " in result.output
+    left_out = f"reviews_Books.json: {len(bad)} bad rows left out (line 4: {BAD_LINES[0][1]}"
+    assert left_out in result.output
+    assert f"line 6: {BAD_LINES[1][1]}" in result.output
     assert "3 interactions read" in result.output
 
 
@@ -167,41 +171,21 @@ def test_options_are_checked(options, message, raw, tmp_path, preprocess):
     assert not list(tmp_path.iterdir())
 
 
-def command(raw, output, *options):
+def words(raw, output, *options):
     return [
-        sys.executable, "-c", "from merlin_sim.scripts.main import main; main()",
         "preprocess", "amazon-books", "--amazon_dataset_path", str(raw), "--output_path",
         str(output), *map(str, options),
     ]  # fmt: skip
 
 
 def test_a_full_disk_stops_the_run(raw, tmp_path):
-    def small_files():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-
-    done = subprocess.run(
-        command(raw, tmp_path / "dataset"), preexec_fn=small_files, timeout=280,
-        capture_output=True, text=True,
-    )  # fmt: skip
+    with written_at_most(100_000):
+        done = in_process.answer(*words(raw, tmp_path / "dataset"))
     assert done.returncode == 2, done.stderr
     assert "File too large" in done.stderr
     assert "no output directory was made" in done.stderr
     assert "Traceback" not in done.stderr
     assert not list(tmp_path.iterdir())
-
-
-def was_killed(words, seen):
-    """Start a run and kill it when something is there; tell whether it was still running."""
-    process = subprocess.Popen(
-        words, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
-    )
-    while not seen.exists() and process.poll() is None:
-        time.sleep(0.002)
-    process.kill()
-    code = process.wait()
-    assert code in (0, -signal.SIGKILL)
-    return code != 0
 
 
 @pytest.mark.parametrize(
@@ -211,10 +195,10 @@ def was_killed(words, seen):
 def test_a_killed_run_leaves_nothing_half_written(scheduler, phases, raw, tmp_path, preprocess):
     output = tmp_path / "dataset"
     partial = tmp_path / "dataset.partial"
-    words = command(raw, output, "--scheduler", scheduler, "--review_loader_num_workers", 2)
+    run = words(raw, output, "--scheduler", scheduler, "--review_loader_num_workers", 2)
     for seen in phases:
-        while not was_killed(words, partial / seen) or not partial.exists():
-            shutil.rmtree(output)  # it had ended before
+        done = processes.run(warm(killed_program.__file__, str(partial / seen), *run))
+        assert done.returncode == -signal.SIGKILL, done.stderr
         assert not output.exists()
         assert partial.exists()
     result = preprocess(raw, output)
@@ -224,7 +208,7 @@ def test_a_killed_run_leaves_nothing_half_written(scheduler, phases, raw, tmp_pa
 
 def test_the_next_run_says_that_one_was_killed(raw, tmp_path):
     (tmp_path / "dataset.partial").mkdir()
-    done = in_process.answer(*command(raw, tmp_path / "dataset")[3:])
+    done = in_process.answer(*words(raw, tmp_path / "dataset"))
     assert done.returncode == 0, done.stderr
     assert "did not finish; it left no dataset" in done.stderr
     assert (tmp_path / "dataset").is_dir()
