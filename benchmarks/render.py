@@ -18,7 +18,7 @@ from typing import Any
 
 from measuring.quality_logs import LOGS
 from measuring.quality_models import PRICED, TRAINED
-from measuring.quality_table import choosing_table, log_section, read_outcomes
+from measuring.quality_table import choosing_table, log_section, overview, read_outcomes
 from measuring.records import MOST_LOAD, Table
 
 REPOSITORY = Path(__file__).parents[1]
@@ -147,12 +147,20 @@ def quality(folder: Path = RECORDS / "quality") -> str:
     return "\n".join([f"### Choosing a model\n\n{told}{choosing}", *logs])
 
 
+def models_overview(folder: Path = RECORDS / "quality") -> str:
+    """Write README's results of models on logs, beside trees."""
+    table = overview(read_outcomes(folder), list(LOGS), TRAINED)
+    return (
+        f"On test samples of five logs, histories of 100 ([Quality](docs/quality.md)):\n\n{table}"
+    )
+
+
 def pages(records: Sequence[Record]) -> dict[Path, str]:
     """Return the pages as the records give them."""
     texts = {
         "docs/benchmarks.md": "\n".join(map(section, records)) or NOTHING,
         "docs/quality.md": quality(),
-        "README.md": headline(records),
+        "README.md": f"{headline(records)}\n{models_overview()}",
     }
     return {
         REPOSITORY / name: rendered((REPOSITORY / name).read_text(), text)

@@ -81,6 +81,7 @@ def summarize(outcomes: Sequence[Outcome], log: str, length: int) -> dict[str, S
 
 
 def _sum_up(runs: Sequence[Outcome]) -> Summary:
+    runs = [run for run in runs if run.settings == runs[-1].settings]  # the newest alone
     first = [run for run in runs if run.seed == 1]
     rate = max(first, key=lambda run: run.validation_auc).rate
     chosen = [run for run in runs if run.rate == rate]
@@ -142,6 +143,20 @@ def _above(row: Summary, other: Summary | None) -> str:
         return ""
     difference, error = row.above(other)
     return f"{difference:+.4f} ± {error:.4f}"
+
+
+def overview(outcomes: Sequence[Outcome], logs: Sequence[str], models: Sequence[str]) -> str:
+    """Write the AUC of each model that was run, a column a log, at its shortest length."""
+    columns = []
+    for log in logs:
+        lengths = [outcome.length for outcome in outcomes if outcome.log == log]
+        columns.append(summarize(outcomes, log, min(lengths, default=0)))
+    lines = [f"| test AUC | {' | '.join(logs)} |", f"|---|{'---:|' * len(logs)}"]
+    for model in models:
+        cells = [f"{rows[model].auc:.3f}" if model in rows else NOT_RUN for rows in columns]
+        if {*cells} != {NOT_RUN}:
+            lines.append(f"| {model} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 def choosing_table(

@@ -16,7 +16,7 @@ from in_process import run
 from measuring.auc_of_users import AUCOfUsers, standard_error
 from measuring.quality_logs import IMPRESSIONS_TEST, IMPRESSIONS_VALIDATION, LOGS, make_dataset
 from measuring.quality_models import FUXICTR, RULES, TRAINED, TREES
-from measuring.quality_table import Outcome, log_section, read_outcomes, summarize
+from measuring.quality_table import Outcome, log_section, overview, read_outcomes, summarize
 
 from merlin_sim.training.evaluation.scored_rows import exact_auc
 
@@ -48,6 +48,8 @@ def test_the_rate_is_that_of_the_best_validation_auc_of_the_first_seed():
     ]
     found = summarize(runs, "readers", 100)["SIM"]
     assert (found.rate, found.aucs) == (0.1, [0.80, 0.82])
+    before = outcome("SIM", 0.99, validation=0.99)._replace(settings="other batches")
+    assert summarize([before, *runs], "readers", 100)["SIM"].aucs == found.aucs
 
 
 def test_a_difference_is_taken_user_by_user():
@@ -68,6 +70,10 @@ def test_a_page_says_what_is_above_what_and_what_was_not_run():
     assert "| SIM | 0.8700 | 0.0000 | 0.1 of 1 | 1 |  | +0.0400 ± 0.0000 |" in text
     assert "Not run: DIN." in text and "3 users test; commit 0000000; 2026-01-01." in text
     assert "Not run." in log_section([], "readers", "Readers", ["SIM"])
+    assert overview(runs, ["readers"], [TREES, "SIM", "DIN"]).splitlines()[2:] == [
+        f"| {TREES} | 0.800 |",
+        "| SIM | 0.830 |",
+    ]
 
 
 def test_a_user_is_judged_by_what_others_did():

@@ -201,8 +201,10 @@ class Evaluation(Callback):
     def _end_if_over(self) -> None:
         if self.is_over and not self.progress.ended:
             self.model.stop_training = True
+            worse = self.best.no_better
+            found = "1 evaluation was" if worse == 1 else f"{worse} evaluations in a row were"
             self.progress.ended = (
                 "ended early",
-                f"{self.best.no_better} evaluations in a row were no better than that after step "
-                f"{self.best.steps}: early_stopping ends the training.",
+                f"{found} no better than that after step {self.best.steps}: early_stopping ends "
+                "the training.",
             )
