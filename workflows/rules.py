@@ -179,8 +179,8 @@ class SampleRules(SplitRules):
     shortest_sequence_for_user: int = 20
     """Users with fewer interactions are dropped."""
     shortest_sequence_for_training: int = 1
-    """Interactions that a sample has before it, at least; where each user's last one tests, that one
-    needs none."""
+    """Interactions that a sample has before it, at least; where each user's last one tests, that
+    one needs none."""
     seed: int = 12345
     """Decides the negatives and the order of rows."""
     pad: bool = False

@@ -35,8 +35,8 @@ RULES = (
         "--shortest_sequence_for_training",
         default=1,
         show_default=True,
-        help="Interactions that a sample has before it, at least; where each user's last one tests, "
-        "that one needs none.",
+        help="Interactions that a sample has before it, at least; where each user's last one "
+        "tests, that one needs none.",
     ),
     click.option(
         "--seed", default=12345, show_default=True, help="Decides negatives and the rows' order."
