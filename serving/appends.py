@@ -57,7 +57,7 @@ def key_kind(servable: Servable, column: Column) -> KeyKind:
         return KeyKind(is_text=False)
     from .lookups import is_of_numbers, read_workflow  # imports NVTabular
 
-    workflow = read_workflow(servable)
+    workflow = read_workflow(servable.path)
     is_any = workflow is not None and is_of_numbers(workflow[0], column.domain)
     kind = pq.read_schema(path).field(KEY).type
     return KeyKind(pa.types.is_string(kind) or pa.types.is_large_string(kind), is_any)

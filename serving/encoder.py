@@ -107,7 +107,7 @@ class EventEncoder:
             find_lookup(servable, first, features),
             *(find_lookup(servable, column) for column in others),
         ]
-        workflow = read_workflow(servable)
+        workflow = read_workflow(servable.path)
         self.numbers: NumberEncoder = PlainNumbers(self.columns)
         if workflow is not None:
             stated, fitted, _ = workflow

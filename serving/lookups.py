@@ -23,7 +23,7 @@ from ..workflows.feature import LEVELS, FeatureSet, Number
 from ..workflows.fitted_numbers import FittedNumbers, expected_of
 from ..workflows.preprocess.fitted import read_fitted_features
 from ..workflows.raw_values import category_of, numbers_of
-from .servable import WORKFLOW, Servable
+from .servable import WORKFLOW
 
 UNSEEN = 0
 """The id of a key that was not there when the workflow was fitted."""
@@ -136,19 +136,23 @@ class IdLookup(Lookup):
         return int(key) if 1 <= key <= self.largest else UNSEEN
 
 
-def read_workflow(servable: Servable) -> tuple[FeatureSet, FittedNumbers, str] | None:
-    """Read the features beside ids of a servable's workflow, and what its timestamp is called.
+def read_workflow(directory: Path) -> tuple[FeatureSet, FittedNumbers, str] | None:
+    """Read the features beside ids of a directory's workflow, and what its timestamp is called.
 
     Returns:
         None where it has no such features.
+
+    Raises:
+        MerlinSimError: Where it is damaged, or a number is made of more than a request has.
     """
-    path = servable.path / WORKFLOW
+    path = directory / WORKFLOW
     if not path.exists():
         return None
-    record = histories_record(read_json(path, "JSON, a fitted workflow"))
-    if record is None or record["config"]["features"] is None:
+    if histories_record(read_json(path, "JSON, a fitted workflow")) is None:
         return None
-    return read_fitted_features(path)
+    features, fitted, timestamp = read_fitted_features(path)
+    fitted.refuse_of_other_columns(str(path))
+    return (features, fitted, timestamp) if features else None
 
 
 def is_of_numbers(features: FeatureSet, domain: str) -> bool:

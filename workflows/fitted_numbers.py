@@ -55,6 +55,20 @@ class FittedNumbers:
                             f"{found!r:.60}."
                         )
 
+    def refuse_of_other_columns(self, where: str) -> None:
+        """Refuse numbers that operators make of other columns: a request has the number alone."""
+        for name, operators in self.operators.items():
+            column = pd.DataFrame({name: [1.0]})
+            for operator in operators:
+                try:
+                    column = operator.transform(ColumnSelector([name]), column)
+                except (KeyError, ValueError) as error:
+                    raise MerlinSimError(
+                        f"{where}: {name!r}: expected operators of this column alone. Received: "
+                        f"{type(operator).__name__}, which makes it of other columns, and those a "
+                        f"request does not have ({error})."
+                    ) from error
+
     def encode(
         self, encoding: Encoding, smoothing: float, shown: Any, taken: Any
     ) -> dict[str, Any]:

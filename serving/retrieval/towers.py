@@ -60,7 +60,7 @@ class Towers:
 
     def _refuse_what_is_of_users(self) -> None:
         users = {column.name for column in self.servable.columns.users}
-        workflow = read_workflow(self.servable)
+        workflow = read_workflow(self.servable.path)
         for cross in workflow[0].crosses if workflow else ():
             if users & set(cross.columns):
                 raise ServableError(

@@ -44,6 +44,7 @@ from ...schemas.schema_file import write_schema
 from ...training.checkpoints.run_state import check_facts, replayed_dataset
 from ...workflows.criteo.click_graph import is_of_clicks
 from ...workflows.criteo.criteo_columns import LOGARITHMS
+from ..lookups import read_workflow
 from ..servable import (
     CATEGORIES,
     ITEM_VECTOR_SIGNATURE,
@@ -219,6 +220,7 @@ def export_model(
         "histories": "ragged" if columns.is_ragged else "padded",
     }
     _check_vocabularies(dataset, columns)
+    read_workflow(dataset.path)  # refuses what no server could read
     with (
         staged_directory(output, overwrite=overwrite, say=say) as directory,
         explained_disk_errors(output),
