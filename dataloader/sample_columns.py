@@ -37,7 +37,13 @@ from ..schemas.dataset import DatasetDirectory
 from ..schemas.dataset_files import SECONDS, TAKEN, TIME, VALUE
 from ..schemas.feature_spec import Feature
 from ..schemas.item_table import COUNT, ID, ItemTable
-from ..schemas.users_layout import COUNT_ENCODING, CrossOf, EncodingOf
+from ..schemas.users_layout import (
+    COUNT_ENCODING,
+    POPULARITY_ENCODING,
+    THOUSAND,
+    CrossOf,
+    EncodingOf,
+)
 from .draws import Items, mix
 from .row_check import READ_ERRORS, DataError, largest_ids
 from .user_check import check_items
@@ -70,6 +76,11 @@ class InTime:
         wanted = tf.cast(ids, tf.int64) * self._span + tf.cast(rank, tf.int64)
         start = tf.gather(self._starts, ids)
         return start, tf.maximum(start, search_sorted(self._keys, wanted))
+
+    def all_before(self) -> Array:
+        """Count the rows of all ids before each rank of a time: [times + 1]."""
+        ranks = np.sort(self._keys.numpy() % self._span)
+        return np.searchsorted(ranks, np.arange(self._span))
 
     def has_rows(self, ids: tf.Tensor) -> tf.Tensor:
         """Whether ids have any row."""
@@ -114,7 +125,7 @@ class ItemFeature:
 
 
 class CountedBefore:
-    """How often a target's feature was shown before a sample, or the share that was taken.
+    """How often a target's feature was shown before a sample, how popular it was, or its share.
 
     Args:
         encoding: What is made of the counts.
@@ -129,6 +140,7 @@ class CountedBefore:
         self._taken = tf.constant(np.concatenate([[0], np.cumsum(taken)]), tf.float64)
         most = int(np.diff(in_time._starts.numpy()).max(initial=0))
         self._logarithms = tf.constant(np.log1p(np.arange(most + 1)), tf.float32)
+        self._all = tf.constant(in_time.all_before() + THOUSAND, tf.float64)
 
     def __call__(self, ids: tf.Tensor, ranks: Ranks) -> tf.Tensor:
         """Count for target ids of any shape."""
@@ -137,6 +149,9 @@ class CountedBefore:
         if self._encoding.kind == COUNT_ENCODING:
             return tf.gather(self._logarithms, stop - start)
         shown = tf.cast(stop - start, tf.float64)
+        if self._encoding.kind == POPULARITY_ENCODING:
+            share = THOUSAND * shown / tf.gather(self._all, rank)
+            return tf.cast(tf.math.log1p(share), tf.float32)
         taken = tf.gather(self._taken, stop) - tf.gather(self._taken, start)
         prior, smoothing = self._encoding.prior, self._encoding.smoothing
         share = (taken + smoothing * prior) / tf.where(shown > 0, shown + smoothing, 1.0)

@@ -59,7 +59,10 @@ MAY_BE_MISSING = {
     CROSSES, ENCODINGS, LIFETIME_COUNTS,
 }  # fmt: skip
 COLUMN, UNIT = "column", "unit"
-COUNT_ENCODING, TARGET_ENCODING = "count", "target"
+COUNT_ENCODING, POPULARITY_ENCODING = "count", "popularity"
+ENCODING_KINDS = (COUNT_ENCODING, POPULARITY_ENCODING, "target")
+THOUSAND = 1000.0
+"""What a popularity is a share of; and so many rows are added to those before a sample."""
 JOINS, SAMPLE, POSITIVE = 1, 2, 4
 """Bits of a role: the interaction joins the history of what comes later; it is a sample; its label
 as a sample is 1."""
@@ -85,8 +88,9 @@ class EncodingOf:
 
     feature: str
     kind: str
-    """``count``: log(1 + how often it was shown). ``target``: the share of those that were taken,
-    with ``smoothing`` more at the share ``prior``."""
+    """``count``: log(1 + how often it was shown). ``popularity``: log(1 + how many of a thousand
+    rows showed it). ``target``: the share of those that were taken, with ``smoothing`` more at the
+    share ``prior``."""
     events: str
     """The file with all interactions: ``id`` of the feature, ``seconds``, and ``taken``."""
     prior: float = 0.0
@@ -409,7 +413,7 @@ def _wrong_features_of_items(
     for name, one in encodings.items():
         fits = isinstance(one, Mapping) and set(one) == keys and name in numbers
         fits = fits and one["feature"] in targets
-        fits = fits and one["kind"] in (COUNT_ENCODING, TARGET_ENCODING)
+        fits = fits and one["kind"] in ENCODING_KINDS
         if not (fits and all(type(one[k]) in (int, float) for k in ("prior", "smoothing"))):
             yield (ENCODINGS, name), f"{', '.join(sorted(keys))} of a target item's feature", one
             continue

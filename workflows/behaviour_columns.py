@@ -14,6 +14,7 @@ from .feature import (
     INTERACTION,
     ITEM,
     NO_FEATURES,
+    POPULARITY,
     SINCE_SUFFIX,
     TARGET,
     TARGET_SUFFIX,
@@ -118,13 +119,14 @@ class BehaviourColumns:
     def with_counts(self) -> BehaviourColumns:
         """Add lifetime counts and encodings of the item and of each of its features.
 
-        With several behaviours there are no encodings; with labels they have shares, too.
+        The encodings are popularities or, with labels, counts and shares; with several behaviours
+        there are none.
 
         >>> columns = BehaviourColumns("user", "item", "time", item_features=("brand",))
         >>> columns.with_counts().features.target_numbers[1:3]
-        ('brand_count_trgt', 'item_lifetime_count_trgt')
+        ('brand_popularity_trgt', 'item_lifetime_count_trgt')
         """
-        kinds = (COUNT,) if self.label is None else (COUNT, TARGET)
+        kinds = (POPULARITY,) if self.label is None else (COUNT, TARGET)
         named = self.items if self.behaviour is None else ()
         stated = {encoding.column: encoding for encoding in self.features.encodings}
         encodings = tuple(stated.get(name) or Encoding(name, kinds) for name in named)

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeVar
 
+from ..schemas.users_layout import ENCODING_KINDS
+
 USER, ITEM, INTERACTION = "user", "item", "interaction"
 LEVELS = (USER, ITEM, INTERACTION)
 CYCLES = {"hour": 24, "weekday": 7, "month": 12}
@@ -162,8 +164,7 @@ class Cross:
         return {"columns": list(self.columns), "buckets": self.buckets}
 
 
-COUNT, TARGET = "count", "target"
-ENCODINGS = (COUNT, TARGET)
+COUNT, POPULARITY, TARGET = ENCODINGS = ENCODING_KINDS
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,8 @@ class Encoding:
     column: str
     """The item, or one of its features."""
     kinds: tuple[str, ...]
-    """``count``: log(1 + how often it was seen); ``target``: at what share it was taken."""
+    """``count``: log(1 + how often it was seen); ``popularity``: log(1 + how many of a thousand
+    rows showed it); ``target``: at what share it was taken."""
 
     @property
     def names(self) -> tuple[str, ...]:

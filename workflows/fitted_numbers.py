@@ -20,7 +20,18 @@ from nvtabular import ColumnSelector
 
 from ..foundation.exceptions import MerlinSimError
 from ..foundation.hashing import CROSS_SALT, mix_arrays
-from .feature import COUNT, FILLING, TARGET, AnyFeature, Cross, Encoding, Number, Operator
+from ..schemas.users_layout import THOUSAND
+from .feature import (
+    COUNT,
+    FILLING,
+    POPULARITY,
+    TARGET,
+    AnyFeature,
+    Cross,
+    Encoding,
+    Number,
+    Operator,
+)
 
 MEDIAN = "FillMedian"
 LEARNED = ("medians", "means", "mins")
@@ -70,9 +81,9 @@ class FittedNumbers:
                     ) from error
 
     def encode(
-        self, encoding: Encoding, smoothing: float, shown: Any, taken: Any
+        self, encoding: Encoding, smoothing: float, shown: Any, taken: Any, rows: int = 0
     ) -> dict[str, Any]:
-        """Make numbers of how often keys were seen and taken.
+        """Make numbers of how often keys were seen and taken; ``rows`` are those of all keys.
 
         >>> encoding = Encoding("brand", ("count", "target"))
         >>> seen = np.array([0, 6]), np.array([0, 3])
@@ -83,7 +94,8 @@ class FittedNumbers:
         seen = np.asarray(shown + smoothing, np.float64)
         share = np.full(len(seen), self.prior)
         np.divide(taken + smoothing * self.prior, seen, out=share, where=np.asarray(shown) > 0)
-        made = {COUNT: np.log1p(shown), TARGET: share}
+        popularity = np.log1p(THOUSAND * np.asarray(shown, np.float64) / (rows + THOUSAND))
+        made = {COUNT: np.log1p(shown), POPULARITY: popularity, TARGET: share}
         named = zip(encoding.names, encoding.kinds, strict=True)
         return {name: made[kind].astype(np.float32) for name, kind in named}
 

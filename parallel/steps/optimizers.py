@@ -91,6 +91,7 @@ class Optimizer(tf.keras.optimizers.Optimizer):
             rows).
         table_weight_decay: in its place for embedding tables; None: the same for all. Tables are
             the variables called ``embeddings``, as Keras and Merlin call them.
+        table_lr_scale: what their learning rate is multiplied by.
         **keras: what Keras's own optimizers take: ``name``, ``clipnorm``, ``use_ema`` and so on.
     """
 
@@ -105,10 +106,12 @@ class Optimizer(tf.keras.optimizers.Optimizer):
         learning_rate: Rate,
         weight_decay: float,
         table_weight_decay: float | None = None,
+        table_lr_scale: float = 1.0,
         **keras: Any,
     ) -> None:
         """Take the hyperparameters; ``build`` makes the moments."""
         self.table_weight_decay = table_weight_decay
+        self.table_lr_scale = table_lr_scale
         with tf.name_scope(""):  # names that depend on the variables only
             super().__init__(weight_decay=weight_decay, **{"jit_compile": False, **keras})
             self._learning_rate = self._build_learning_rate(learning_rate)
@@ -151,6 +154,11 @@ class Optimizer(tf.keras.optimizers.Optimizer):
         """Change a table by the rows of ``slices``."""
         raise NotImplementedError
 
+    def rate_of(self, variable: tf.Variable) -> tf.Tensor:
+        """Return the learning rate of a variable, float32."""
+        rate = tf.cast(self.learning_rate, tf.float32)
+        return rate * self.table_lr_scale if is_table(variable) else rate
+
     def decay_of(self, variable: tf.Variable) -> float:
         """Return the share of a variable that a step takes off it."""
         share = self.weight_decay
@@ -182,7 +190,10 @@ class Optimizer(tf.keras.optimizers.Optimizer):
         """Return what rebuilds the optimizer."""
         rate = self._serialize_hyperparameter(self._learning_rate)
         rate = rate if isinstance(rate, dict) else float(rate)
-        of_tables = {"table_weight_decay": self.table_weight_decay}
+        of_tables = {
+            "table_weight_decay": self.table_weight_decay,
+            "table_lr_scale": self.table_lr_scale,
+        }
         return {**super().get_config(), **of_tables, "learning_rate": rate}
 
 
@@ -229,7 +240,7 @@ class Adam(Optimizer):
             v=self.slots["v"][index].handle,
             beta1_power=tf.pow(self.beta_1, step),
             beta2_power=tf.pow(self.beta_2, step),
-            lr=tf.cast(self.learning_rate, tf.float32),
+            lr=self.rate_of(variable),
             beta1=self.beta_1,
             beta2=self.beta_2,
             epsilon=self.epsilon,
@@ -278,7 +289,7 @@ class LazyAdam(Adam):
         second.scatter_update(tf.IndexedSlices(v, rows))
         step = tf.cast(self.iterations + 1, tf.float32)
         correction = tf.sqrt(1 - tf.pow(self.beta_2, step)) / (1 - tf.pow(self.beta_1, step))
-        rate = tf.cast(self.learning_rate, tf.float32) * correction
+        rate = self.rate_of(variable) * correction
         variable.scatter_sub(tf.IndexedSlices(rate * m / (tf.sqrt(v) + self.epsilon), rows))
 
 
@@ -305,14 +316,14 @@ class SGD(Optimizer):
 
     def update_dense(self, index: int, variable: tf.Variable, gradient: tf.Tensor) -> None:
         """Take the learning rate times the gradient off, in one go."""
-        rate = tf.cast(self.learning_rate, variable.dtype)
+        rate = tf.cast(self.rate_of(variable), variable.dtype)
         tf.raw_ops.ResourceApplyGradientDescent(var=variable.handle, alpha=rate, delta=gradient)
 
     def update_rows(self, index: int, variable: tf.Variable, slices: tf.IndexedSlices) -> None:
         """Take the learning rate times the rows' gradients off; repeated rows add up."""
         if self.decay_of(variable):
             self.decay_rows(variable, tf.unique(slices.indices)[0])
-        lost = self.learning_rate * slices.values
+        lost = self.rate_of(variable) * slices.values
         variable.scatter_sub(tf.IndexedSlices(lost, slices.indices))
 
 
@@ -357,7 +368,7 @@ class Adagrad(Optimizer):
         if is_table(variable):
             squares = tf.reduce_mean(squares, axis=1, keepdims=True)
         added = sums.assign_add(squares)
-        variable.assign_sub(self._rate() * gradient / (tf.sqrt(added) + self.epsilon))
+        variable.assign_sub(self.rate_of(variable) * gradient / (tf.sqrt(added) + self.epsilon))
 
     def update_rows(self, index: int, variable: tf.Variable, slices: tf.IndexedSlices) -> None:
         """Do the same to the rows that the batch names."""
@@ -369,11 +380,8 @@ class Adagrad(Optimizer):
             squares = tf.reduce_mean(squares, axis=1, keepdims=True)
         added = tf.gather(sums, rows) + squares
         sums.scatter_update(tf.IndexedSlices(added, rows))
-        lost = self._rate() * gradient / (tf.sqrt(added) + self.epsilon)
+        lost = self.rate_of(variable) * gradient / (tf.sqrt(added) + self.epsilon)
         variable.scatter_sub(tf.IndexedSlices(lost, rows))
-
-    def _rate(self) -> tf.Tensor:
-        return tf.cast(self.learning_rate, tf.float32)
 
     def get_config(self) -> dict[str, Any]:
         """Return what rebuilds the optimizer."""
@@ -398,10 +406,11 @@ def make_optimizer(
     lr: Rate,
     weight_decay: float = 0.0,
     table_weight_decay: float | None = None,
+    table_lr_scale: float = 1.0,
 ) -> Optimizer:
     """Make the optimizer of this published name, with its moments."""
-    decay = {"weight_decay": weight_decay, "table_weight_decay": table_weight_decay}
-    optimizer = CLASSES[name](lr, **decay)
+    of_tables = {"table_weight_decay": table_weight_decay, "table_lr_scale": table_lr_scale}
+    optimizer = CLASSES[name](lr, weight_decay=weight_decay, **of_tables)
     optimizer.build(variables)
     return optimizer
 

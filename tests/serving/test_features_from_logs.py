@@ -221,7 +221,7 @@ def test_an_unseen_item_has_what_stands_for_missing_values(encoder, log):
 def counting(log, walked, tmp_path_factory):
     """Of a log with encodings: what reads its events; the model is not trained."""
     home = tmp_path_factory.mktemp("encodings")
-    text = "encodings: {what: [count], brand: [target]}\nsmoothing: 3\nfeatures:\n"
+    text = "encodings: {what: [count], brand: [popularity, target]}\nsmoothing: 3\nfeatures:\n"
     text += "  place: {type: number, of: interaction, operators: [LogOp], lags: [1]}\n"
     text += "  weight: {type: number, of: item, operators: [Normalize, LogOp]}\n"
     text += "  price: {type: number, of: item, operators: [LogOp], buckets: 3}\n"

@@ -154,6 +154,9 @@ class RunConfig:
         "learns of few samples is the first to be wrong of others.",
         at_least=0,
     )
+    table_lr_scale: float = setting(
+        1.0, "What the learning rate of embedding tables is multiplied by.", at_least=0
+    )
     epochs: int = setting(3, "Epochs in all, those before a resume included.", at_least=1)
     global_batch_size: int = setting(131072, "Samples per step over all ranks.", at_least=1)
     max_steps: int | None = setting(

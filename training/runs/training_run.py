@@ -192,6 +192,7 @@ class TrainingRun(RunParts):
             self._rate(),
             config.weight_decay,
             config.table_weight_decay,
+            config.table_lr_scale,
         )
         self.trained.compile(
             optimizer,

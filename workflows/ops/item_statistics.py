@@ -234,8 +234,10 @@ class ItemTableFitter:
             ids = np.arange(1, self.table.num_rows + 1)
             if encoding.column != columns.item:
                 ids = np.asarray(self.table[encoding.column])
-            of_key = [np.bincount(ids, of_item)[ids] for of_item in counts]
-            numbers = self.fitted.encode(encoding, columns.features.smoothing, *of_key)
+            shown, taken = (np.bincount(ids, of_item)[ids] for of_item in counts)
+            of_all = int(counts[0][ids > 0].sum())
+            smoothing = columns.features.smoothing
+            numbers = self.fitted.encode(encoding, smoothing, shown, taken, of_all)
             found |= {name: pa.array(column).take(places) for name, column in numbers.items()}
         return found
 

@@ -160,6 +160,25 @@ def test_tables_may_have_a_weight_decay_of_their_own(name, of_tables):
     assert (again.weight_decay, again.table_weight_decay) == (0.25, of_tables)
 
 
+@pytest.mark.parametrize("name", ["adam", "lazy_adam", "sgd", "adagrad"])
+@pytest.mark.parametrize("in_rows", [False, True])
+def test_tables_may_have_a_part_of_the_learning_rate(name, in_rows):
+    table, kernel = tf.Variable(START, name="item/embeddings"), tf.Variable(START, name="kernel")
+    optimizer = make_optimizer(name, [table, kernel], 0.2, table_lr_scale=0.25)
+    slower = tf.Variable(START, name="item/embeddings")
+    expected = make_optimizer(name, [slower], 0.05)
+    dense = tf.random.normal([ROWS, DIM], seed=1)
+    gradient = slices([0, 3, 3, 5], 1) if in_rows else dense
+    optimizer.apply_gradients([(gradient, table), (dense, kernel)])
+    expected.apply_gradients([(gradient, slower)])
+    np.testing.assert_array_equal(table, slower)
+    alone = tf.Variable(START, name="kernel")
+    make_optimizer(name, [alone], 0.2).apply_gradients([(dense, alone)])
+    np.testing.assert_array_equal(kernel, alone)
+    again = type(optimizer).from_config(optimizer.get_config())
+    assert again.table_lr_scale == 0.25
+
+
 def test_its_variables_have_names_of_their_own_in_a_fixed_order():
     variables = [tf.Variable(START, name=name) for name in ("one/kernel", "two/kernel")]
     with tf.name_scope("elsewhere"):

@@ -19,7 +19,7 @@ SMOOTHING = 5.0
 FEATURES = """
 encodings:
   what: [count, target]
-  brand: [target]
+  brand: [popularity, target]
 smoothing: 5
 crosses:
   country_brand: {columns: [country, brand], buckets: 500}
@@ -117,6 +117,8 @@ def test_each_sample_is_told_what_came_before_it_and_nothing_else(log, dataset):
             assert row[f"{name}_target_trgt"] == pytest.approx(expected, rel=1e-5)
         seen = (before["what"] == event["what"]).sum()
         assert row["what_count_trgt"] == pytest.approx(np.log1p(seen), rel=1e-5)
+        share = (before["brand"] == event["brand"]).sum() / (len(before) + 1000)
+        assert row["brand_popularity_trgt"] == pytest.approx(np.log1p(1000 * share), rel=1e-5)
 
 
 def test_a_label_changes_no_sample_of_its_own_time_or_before(log, run):
@@ -164,7 +166,7 @@ def test_a_twin_has_the_count_of_its_own_item_at_its_positives_time(log, run):
 
 @pytest.mark.parametrize("label", [(), ("--label_column", "clicked")])
 def test_one_row_a_user_gives_the_same_samples(label, run):
-    counts = FEATURES.replace(", target]", "]").replace("  brand: [target]\n", "")
+    counts = FEATURES.replace(", target]", "]")
     text = FEATURES if label else counts
     (run.directory / f"both {len(label)}.yaml").write_text(text)
     made = {
@@ -199,6 +201,8 @@ def test_the_next_day_gets_what_the_whole_log_said(log, run, dataset):
     prior = log["clicked"].mean()
     expected = (shown["sum"] + SMOOTHING * prior) / (shown["size"] + SMOOTHING)
     np.testing.assert_allclose(rows["what_target_trgt"], expected, rtol=1e-5)
+    share = log.groupby("brand").size().loc[rows["brand_trgt"]] / (len(log) + 1000)
+    np.testing.assert_allclose(rows["brand_popularity_trgt"], np.log1p(1000 * share), rtol=1e-5)
 
 
 def test_no_row_is_told_what_counted_it(log, run, dataset):
@@ -245,7 +249,7 @@ def test_equal_pairs_have_one_cross_and_other_pairs_hardly_ever(dataset):
     [
         ("encodings: {what: [target]}", "yaml: .*'target' needs a column of labels"),
         ("encodings: {who: [count]}", "yaml: encodings.who: expected the item"),
-        ("encodings: {what: [mean]}", "expected a list of count, target"),
+        ("encodings: {what: [mean]}", "expected a list of count, popularity, target"),
         ("crosses: {x: {columns: [brand], buckets: 3}}", "at least two features"),
         ("crosses: {x: {columns: [brand, shop], buckets: 3}}", "yaml: crosses.x.*: shop"),
         ("crosses: {brand: {columns: [brand, who], buckets: 3}}", "yaml: .*different from"),
