@@ -55,7 +55,7 @@ from measuring.quality_table import Outcome, log_section, read_outcomes
 from measuring.records import commit
 
 RATES = (0.002, 0.004)
-COMMON = "--epochs 3 --early_stopping 1 --global_batch_size 512"
+COMMON = "--epochs 6 --early_stopping 1 --global_batch_size 512"
 ONE_THREAD = "--intra_op_parallelism 1 --inter_op_parallelism 1"
 FITTED = {TREES: (fit_trees, (0.03, 0.1)), REGRESSION: (fit_regression, (0.01, 1.0))}
 FUXICTR_RATES = (0.001, 0.004)

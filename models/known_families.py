@@ -54,12 +54,14 @@ SERVED_WITH_TIMES = (*SERVED, HISTORY_TIME_INTERVALS)
 LIFELONG = Preset(
     {
         "history_counts": True,
+        "attention_sums": True,
         "dropout_rate": 0.4,
-        "lr": 0.008,
-        "table_weight_decay": 0.004,
+        "lr": 0.004,
+        "table_lr_scale": 0.2,
+        "table_weight_decay": 0.0008,
     },
-    "SIM that reads how often and how recently, with dropout, and a batch and a learning rate for "
-    "the dataset's size; it stops early where data validate. The default of datasets that "
+    "SIM that reads how often and how recently, with dropout, slow tables, and a batch and a rate "
+    "for the dataset's size; it stops early where data validate. The default of datasets that "
     "`preprocess log` made.",
     with_validation={"early_stopping": 1, "epochs": 10},
 )

@@ -18,9 +18,10 @@ class Model(NamedTuple):
     """The same for a model of random weights, as far as it changes what a score costs."""
 
 
+LIFELONG = {"history_counts": True, "attention_sums": True}
 MODELS = {
-    "preset lifelong, counts": Model("--preset lifelong", "sim", {"history_counts": True}),
-    "preset lifelong": Model("--preset lifelong", "sim", {"history_counts": True}),
+    "preset lifelong, counts": Model("--preset lifelong", "sim", LIFELONG),
+    "preset lifelong": Model("--preset lifelong", "sim", LIFELONG),
     "SIM": Model("--model_type sim", "sim", {}),
     "DIN": Model("--model_type din", "din", {}),
     "STCA": Model("--model_type stca", "stca", {}),

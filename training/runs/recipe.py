@@ -23,8 +23,9 @@ BY_ITEM = "item"
 STEPS_PER_EPOCH = 200
 """An epoch has as many steps at least, where the data allow it."""
 SMALLEST_BATCH, LARGEST_BATCH = 256, 8192
-MEASURED_BATCH, MEASURED_RATE = 2048, 0.008
+MEASURED_BATCH, MEASURED_RATE = 512, 0.002
 """The batch and the rate of the preset `lifelong` in docs/quality.md."""
+LARGEST_RATE = 0.004
 
 
 def is_own_log(directory: Path) -> bool:
@@ -70,13 +71,13 @@ def batch_for(samples: int) -> int:
 
 
 def rate_for(batch: int) -> float:
-    """Return the learning rate for a batch: by the root of its size, up to the measured one.
+    """Return the learning rate for a batch: by the root of its size, up to the largest.
 
     >>> rate_for(256), rate_for(512), rate_for(2048), rate_for(8192)
-    (0.0028, 0.004, 0.008, 0.008)
+    (0.0014, 0.002, 0.004, 0.004)
     """
-    rate = MEASURED_RATE * min(1.0, math.sqrt(batch / MEASURED_BATCH))
-    return float(f"{rate:.2g}")
+    rate = MEASURED_RATE * math.sqrt(batch / MEASURED_BATCH)
+    return float(f"{min(LARGEST_RATE, rate):.2g}")
 
 
 def batch_of(config: RunConfig, dataset: DatasetDirectory, samples: int) -> int:

@@ -71,16 +71,17 @@ def test_a_log_of_one_s_own_is_trained_by_the_preset_with_a_batch_for_its_size(o
     assert config.model_type == "sim" and config.model_options["history_counts"] is True
     assert config.model_options["dropout_rate"] == LIFELONG["dropout_rate"]
     assert config.table_weight_decay == LIFELONG["table_weight_decay"]
-    assert (config.global_batch_size, config.lr) == (256, 0.0028)
+    assert config.table_lr_scale == LIFELONG["table_lr_scale"] < 1
+    assert (config.global_batch_size, config.lr) == (256, 0.0014)
     assert (config.early_stopping, config.epochs) == (1, 10)
     assert f"{own} is of a log of your own, with " in said and "--preset published is" in said
-    assert "--global_batch_size 256" in said and "--lr 0.0028" in said
+    assert "--global_batch_size 256" in said and "--lr 0.0014" in said
 
 
 def test_what_is_given_wins_and_the_rate_is_for_the_batch_that_is_given(own):
     words = ["--global_batch_size", 2048, "--early_stopping", 0, "--epochs", 2]
     config, said = configured(own, *words, "--history_counts", "false")
-    assert (config.global_batch_size, config.lr) == (2048, 0.008)
+    assert (config.global_batch_size, config.lr) == (2048, 0.004)
     assert (config.early_stopping, config.epochs) == (None, 2)
     assert config.model_options["history_counts"] is False
     assert "global_batch_size" not in said
