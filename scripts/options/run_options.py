@@ -172,6 +172,11 @@ def to_run_config(ctx: click.Context, values: dict[str, Any]) -> RunConfig:
         if settled[name] is not None and settled[name] <= 0:
             settled[name] = None if name == "benchmark_steps" else 0
     given = take_model_options(settled)
+    kind, preset = settled["model_type"], PRESETS.get(ctx.meta.get(PRESET, ""))
+    if kind is not None and preset is not None:  # of which some options may be of another model
+        own = {field.name for field in dataclasses.fields(find_family(kind).options)}
+        others = preset.values.keys() - own
+        given = {n: v for n, v in given.items() if n not in others or _is_chosen(ctx, n)}
     return RunConfig(model_options=given, **settled)
 
 

@@ -95,6 +95,8 @@ def test_a_model_that_is_named_keeps_its_own_options(own):
     assert (config.global_batch_size, config.early_stopping) == (256, 1)
     asked, _ = configured(own, "--model_type", "twin", "--preset", "lifelong")
     assert asked.model_options["history_counts"] is True and asked.global_batch_size == 256
+    other, _ = configured(own, "--model_type", "dien", "--preset", "lifelong")
+    assert asked.model_options.keys() - other.model_options.keys() == {"attention_sums"}  # no such
 
 
 def test_the_published_recipe_can_be_asked_for(own):
