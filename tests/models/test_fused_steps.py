@@ -10,7 +10,7 @@ from merlin_sim.models import build_model, trainable_model
 from merlin_sim.parallel.steps.fused import fused_arithmetic
 from merlin_sim.schemas.dataset import DatasetDirectory
 
-SMALL = {"embedding_dim": 4, "long_seq_length": 6, "stage_two_mlp_dims": (8,), "aux_mlp_dims": (4,)}
+SMALL = {"embedding_dim": 4, "long_seq_length": 7, "stage_two_mlp_dims": (8,), "aux_mlp_dims": (4,)}
 OPTIONS = {
     "sim": {**SMALL, "top_k": 3, "stage_one_mlp_dims": (4,)},
     "dien": SMALL,

@@ -21,11 +21,11 @@ ROWS = 24
 LENGTHS = [0, 0, 1, 2, *[3, 5, 7, 10] * 5]  # empty and short histories too
 MODELS = ("sim", "din", "dien", "eta", "sdim", "twin", "stca", "two_tower")
 SMALL = {"embedding_dim": 4, "stage_two_mlp_dims": (8,)}
-LONG = {**SMALL, "long_seq_length": 6}
+LONG = {**SMALL, "long_seq_length": 7}
 OPTIONS = {
     "sim": {**LONG, "top_k": 3, "stage_one_mlp_dims": (4,), "aux_mlp_dims": (4,)},
     "din": {**SMALL, "attention": "activation_unit"},
-    "dien": {**SMALL, "long_seq_length": 6, "aux_mlp_dims": (4,)},
+    "dien": {**SMALL, "long_seq_length": 7, "aux_mlp_dims": (4,)},
     "eta": {**LONG, "top_k": 3, "heads": 2},
     "sdim": LONG,
     "twin": {**LONG, "top_k": 3, "heads": 2},

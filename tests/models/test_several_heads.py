@@ -15,7 +15,7 @@ from merlin_sim.models import DINBlock, OptionError, SIMBlock, build_model
 SIM = {
     "embedding_dim": 4,
     "stage_two_mlp_dims": (8,),
-    "long_seq_length": 6,
+    "long_seq_length": 7,
     "top_k": 3,
     "stage_one_mlp_dims": (8,),
     "aux_mlp_dims": (8, 4),

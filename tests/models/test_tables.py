@@ -16,7 +16,7 @@ from merlin_sim.models import DINBlock, OptionError, SIMBlock, build_model
 SMALL = {"embedding_dim": 4, "stage_two_mlp_dims": (8,)}
 SIM = {
     **SMALL,
-    "long_seq_length": 6,
+    "long_seq_length": 7,
     "top_k": 3,
     "stage_one_mlp_dims": (8,),
     "aux_mlp_dims": (8, 4),

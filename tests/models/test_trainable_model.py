@@ -19,7 +19,7 @@ from merlin_sim.parallel.steps.train_step import TrainStep
 pytestmark = pytest.mark.slow
 
 SMALL = {"embedding_dim": 4, "stage_two_mlp_dims": (8, 4)}
-DIEN = {**SMALL, "long_seq_length": 6, "aux_mlp_dims": (8, 4)}
+DIEN = {**SMALL, "long_seq_length": 7, "aux_mlp_dims": (8, 4)}
 OPTIONS = {"din": SMALL, "dien": DIEN, "sim": {**DIEN, "top_k": 3, "stage_one_mlp_dims": (8,)}}
 BATCH = 16
 

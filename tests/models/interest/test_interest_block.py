@@ -14,7 +14,7 @@ from merlin.models.tf.core.base import Block
 from merlin_sim.models import DIENBlock, DINBlock, OptionError, SIMBlock, build_model
 
 SMALL = {"embedding_dim": 4, "stage_two_mlp_dims": (8, 4)}
-DIEN = {**SMALL, "long_seq_length": 6, "aux_mlp_dims": (8, 4)}
+DIEN = {**SMALL, "long_seq_length": 7, "aux_mlp_dims": (8, 4)}
 OPTIONS = {"din": SMALL, "dien": DIEN, "sim": {**DIEN, "top_k": 3, "stage_one_mlp_dims": (8,)}}
 BLOCKS = {"din": DINBlock, "dien": DIENBlock, "sim": SIMBlock}
 every_block = pytest.mark.parametrize("kind", sorted(BLOCKS))

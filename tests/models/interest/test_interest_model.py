@@ -14,8 +14,8 @@ import tensorflow as tf
 from merlin_sim.models import MODELS, OptionError, build_model
 
 SMALL = {"embedding_dim": 4, "stage_two_mlp_dims": (8, 4)}
-DIEN = {**SMALL, "long_seq_length": 6, "aux_mlp_dims": (8, 4)}
-LONG = {**SMALL, "long_seq_length": 6, "heads": 2}
+DIEN = {**SMALL, "long_seq_length": 7, "aux_mlp_dims": (8, 4)}
+LONG = {**SMALL, "long_seq_length": 7, "heads": 2}
 OPTIONS = {
     "din": SMALL,
     "dien": DIEN,

@@ -17,9 +17,9 @@ from merlin_sim.models.saving import named_variables, table_names
 KINDS = {
     "din": {},
     "din with the activation unit": {"attention": "activation_unit"},
-    "sim": {"long_seq_length": 6, "top_k": 3},
-    "sim with heads": {"long_seq_length": 6, "top_k": 3, "heads": 2},
-    "twin": {"long_seq_length": 6, "top_k": 3, "heads": 2, "stage_one": True},
+    "sim": {"long_seq_length": 7, "top_k": 3},
+    "sim with heads": {"long_seq_length": 7, "top_k": 3, "heads": 2},
+    "twin": {"long_seq_length": 7, "top_k": 3, "heads": 2, "stage_one": True},
 }
 BY = "attention_embedding"
 
