@@ -45,11 +45,10 @@ def home(tmp_path_factory):
     return home
 
 
-@pytest.mark.parametrize("model", ["sim", "two_tower"])
+@pytest.mark.parametrize("model", ["din", "two_tower"])
 def test_what_is_trained_is_served(model, home, tmp_path):
-    sizes = ("--long_seq_length", 8, "--top_k", 3) if model == "sim" else ()
     saved = ("--results_dir", tmp_path / "run", "--save_checkpoint_path", tmp_path / "saved")
-    given = ("--dataset_dir", home / "d", "--model_type", model, "--embedding_dim", 4, *sizes)
+    given = ("--dataset_dir", home / "d", "--model_type", model, "--embedding_dim", 4)
     run("train", *given, *TRAINING, *saved)
     source = ("--load_checkpoint_path", tmp_path / "saved", "--dataset_dir", home / "d")
     output = run("inference", *source, "--results_dir", tmp_path / "inference")
@@ -65,5 +64,5 @@ def test_what_is_trained_is_served(model, home, tmp_path):
     phone, tv, unknown, other, missing = (found[0] for found in scored)
     assert phone != tv and unknown not in (phone, tv)
     assert unknown == other == missing  # id 0
-    if model == "sim":
+    if model == "din":
         assert tv > phone  # as in the log

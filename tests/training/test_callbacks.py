@@ -41,6 +41,14 @@ def fitted(dataset, callbacks=(), epochs=2, **options):
     return model
 
 
+@pytest.fixture(scope="module")
+def whole(dataset, tmp_path_factory):
+    """A fit of two epochs, evaluated after each, that nothing stops: the model and its log."""
+    directory = tmp_path_factory.mktemp("whole")
+    logger = ms.callbacks.JSONLogger(directory)
+    return fitted(dataset, [logger, ms.callbacks.Evaluation(dataset, batch_size=BATCH)]), directory
+
+
 class StopAfter(tf.keras.callbacks.Callback):
     """Ends a fit after so many steps, as a killed process would."""
 
@@ -58,8 +66,7 @@ def assert_same(one, other):
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_a_fit_that_was_killed_within_an_epoch_goes_on_to_the_bit(dataset, tmp_path):
-    whole = fitted(dataset, [ms.callbacks.JSONLogger(tmp_path / "whole")])
+def test_a_fit_that_was_killed_within_an_epoch_goes_on_to_the_bit(dataset, whole, tmp_path):
     saved = ms.callbacks.Checkpoint(tmp_path / "saved", every=3)
     with pytest.raises(KeyboardInterrupt):
         fitted(dataset, [ms.callbacks.JSONLogger(tmp_path / "killed"), saved, StopAfter(8)])
@@ -75,19 +82,17 @@ def test_a_fit_that_was_killed_within_an_epoch_goes_on_to_the_bit(dataset, tmp_p
         callbacks=[logger, ms.callbacks.Checkpoint(tmp_path / "saved", resume=True)],
         verbose=0,
     )
-    assert_same(again, whole)
+    assert_same(again, whole[0])
     assert [e["step"] for e in entries(tmp_path / "again", "step")] == [7, 8, 9, 10]
     for name in ("total_loss", "train_auc"):
         (ours,), (_, theirs) = (
-            [entry[name] for entry in entries(tmp_path / which, "epoch")]
-            for which in ("again", "whole")
+            [entry[name] for entry in entries(which, "epoch")]
+            for which in (tmp_path / "again", whole[1])
         )
         assert ours == theirs
 
 
-def test_what_is_logged_of_training_is_not_that_of_validation_data(dataset, tmp_path):
-    plain = ms.callbacks.JSONLogger(tmp_path / "plain")
-    fitted(dataset, [plain], epochs=1)
+def test_what_is_logged_of_training_is_not_that_of_validation_data(dataset, whole, tmp_path):
     model = compiled(dataset)
     model.fit(
         dataset,
@@ -96,21 +101,19 @@ def test_what_is_logged_of_training_is_not_that_of_validation_data(dataset, tmp_
         callbacks=[ms.callbacks.JSONLogger(tmp_path / "validated")],
         verbose=0,
     )
-    plain, validated = (entries(tmp_path / n, "epoch")[0] for n in ("plain", "validated"))
+    plain, validated = (entries(p, "epoch")[0] for p in (whole[1], tmp_path / "validated"))
     assert validated["train_auc"] == plain["train_auc"]
 
 
-@pytest.mark.parametrize("steps", [2, 3, 16])
-def test_steps_of_an_execution_change_nothing(dataset, tmp_path, steps):
-    one = fitted(dataset, [ms.callbacks.JSONLogger(tmp_path / "one")])
-    several = fitted(
-        dataset, [ms.callbacks.JSONLogger(tmp_path / "several")], steps_per_execution=steps
-    )
+@pytest.mark.parametrize("steps", [3, 16])
+def test_steps_of_an_execution_change_nothing(dataset, whole, tmp_path, steps):
+    one, log = whole
+    several = fitted(dataset, [ms.callbacks.JSONLogger(tmp_path)], steps_per_execution=steps)
     assert_same(one, several)
-    ours, theirs = (entries(tmp_path / name, "step") for name in ("several", "one"))
+    ours, theirs = (entries(path, "step") for path in (tmp_path, log))
     assert [e["step"] for e in ours] == [e["step"] for e in theirs] == list(range(1, 11))
     assert [e["total_loss"] for e in ours] == [e["total_loss"] for e in theirs]
-    epochs = [[e["train_auc"] for e in entries(tmp_path / n, "epoch")] for n in ("several", "one")]
+    epochs = [[e["train_auc"] for e in entries(path, "epoch")] for path in (tmp_path, log)]
     assert epochs[0] == epochs[1]
 
 
@@ -163,7 +166,9 @@ def test_a_signal_ends_a_fit_and_saves_it(dataset, tmp_path):
     assert CheckpointStore(tmp_path / "saved").names() == ["step-0000000004"]
 
 
-def test_a_fit_that_is_stopped_while_it_is_evaluated_goes_on_with_the_evaluation(dataset, tmp_path):
+def test_a_fit_that_is_stopped_while_it_is_evaluated_goes_on_with_the_evaluation(
+    dataset, whole, tmp_path
+):
     class Ask:
         """Asks once all five steps of the first epoch are done."""
 
@@ -173,23 +178,22 @@ def test_a_fit_that_is_stopped_while_it_is_evaluated_goes_on_with_the_evaluation
             self.asked += 1
             return self.asked > 5
 
-    def callbacks(name):
+    def callbacks():
         return [
             ms.callbacks.JSONLogger(tmp_path / "results", append=True),
             ms.callbacks.Evaluation(dataset, batch_size=BATCH),
-            ms.callbacks.Checkpoint(tmp_path / name, resume=True),
+            ms.callbacks.Checkpoint(tmp_path / "saved", resume=True),
         ]
 
     with pytest.raises(Interrupted, match="in epoch 1 after 5 steps"):
-        fitted(dataset, [ms.callbacks.StopOnSignal(Ask()), *callbacks("saved")])
+        fitted(dataset, [ms.callbacks.StopOnSignal(Ask()), *callbacks()])
     assert not entries(tmp_path / "results", "epoch")
-    again = fitted(dataset, callbacks("saved"))
+    again = fitted(dataset, callbacks())
     assert [e["step"] for e in entries(tmp_path / "results", "step")] == list(range(1, 11))
     ours = entries(tmp_path / "results", "epoch")
-    whole = fitted(dataset, [ms.callbacks.JSONLogger(tmp_path / "whole"), *callbacks("other")[1:]])
-    assert_same(again, whole)
+    assert_same(again, whole[0])
     for name in ("total_loss", "train_auc", "test_auc"):
-        theirs = [entry[name] for entry in entries(tmp_path / "whole", "epoch")]
+        theirs = [entry[name] for entry in entries(whole[1], "epoch")]
         assert [entry[name] for entry in ours] == theirs
 
 

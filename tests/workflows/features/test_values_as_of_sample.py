@@ -82,6 +82,12 @@ def run(run_cli, tmp_path_factory):
     return run
 
 
+@pytest.fixture(scope="module")
+def plain(run):
+    """The dataset of the log as it is, and what the command printed."""
+    return run("dataset"), run.output
+
+
 def keys_of(dataset, domain):
     table = pd.read_parquet(dataset / "categories" / f"{domain}.parquet")
     return {0: None, **dict(zip(table["id"], table["key"], strict=True))}
@@ -104,8 +110,8 @@ def rows_of(dataset):
     return rows
 
 
-def test_each_sample_has_what_was_known_at_its_time(run):
-    rows = rows_of(run("dataset"))
+def test_each_sample_has_what_was_known_at_its_time(plain):
+    rows = rows_of(plain[0])
     positives = rows[rows["label"] == 1].set_index("place")
     assert len(positives) == len(BY_HAND)
     for place, (level, age, brand, price, hour, genres, look) in BY_HAND.items():
@@ -129,8 +135,8 @@ def brand_at(log, item, moment):
     return known[known["when"] <= max(moment, first)]["brand"].iloc[-1]
 
 
-def test_drawn_items_have_what_was_known_at_the_time_of_their_sample(run):
-    rows, log = rows_of(run("drawn")), small_log()
+def test_drawn_items_have_what_was_known_at_the_time_of_their_sample(plain):
+    rows, log = rows_of(plain[0]), small_log()
     times = log.sort_values("when").groupby("who")["when"].apply(list)
     checked = 0
     for row in rows.to_dict("records"):
@@ -146,8 +152,8 @@ def test_drawn_items_have_what_was_known_at_the_time_of_their_sample(run):
     assert checked > 40
 
 
-def test_a_request_gets_the_last_known_value(run):
-    dataset = run("served")
+def test_a_request_gets_the_last_known_value(plain):
+    dataset, _ = plain
     items = pd.read_parquet(dataset / "categories/what.parquet").set_index("key")
     brands = keys_of(dataset, "brand")
     found = {key: (brands[row["brand"]], row["price"]) for key, row in items.iterrows()}
@@ -172,7 +178,7 @@ def test_nothing_of_a_row_that_tests_is_seen_in_training(run):
     pd.testing.assert_frame_equal(*found)
 
 
-def test_latest_gives_the_last_known_value_to_all_and_says_how_many_leak(run):
+def test_latest_gives_the_last_known_value_to_all_and_says_how_many_leak(run, plain):
     rows = rows_of(run("latest", "--feature_values", "latest"))
     positives = rows[rows["label"] == 1].set_index("place")
     assert positives.loc[[("u1", 0)]].iloc[0]["level"] == "high"
@@ -181,8 +187,7 @@ def test_latest_gives_the_last_known_value_to_all_and_says_how_many_leak(run):
     assert list(positives.loc[[("u1", 2)]].iloc[0]["brand_pos"]) == ["y", "z"]
     # Of 7 that train: u1's first two (low), u2's first two (mid, 4 and before), u3's b (price).
     assert "5 of 7 interactions that train" in run.output
-    run("not_latest")
-    assert "interactions that train" not in run.output
+    assert "interactions that train" not in plain[1]
 
 
 @pytest.mark.parametrize(("rows", "leak"), [("train", 0), ("all", 3)])
@@ -199,8 +204,14 @@ def test_the_latest_values_of_items_are_of_the_rows_that_are_fitted_on(rows, lea
     assert f"{leak} of 6 interactions that train" in run.output
 
 
-@pytest.mark.parametrize("which", ["as_of_sample", "latest"])
-@pytest.mark.parametrize(("split", "trained"), [((), 7), (("--test_from", "30"), 6)])
+@pytest.mark.parametrize(
+    ("which", "split", "trained"),
+    [
+        ("as_of_sample", (), 7),
+        ("as_of_sample", ("--test_from", "30"), 6),
+        ("latest", ("--test_from", "30"), 6),
+    ],
+)
 def test_one_row_a_user_gives_the_same_samples(which, split, trained, run):
     made = {}
     for layout in ("users", "samples"):
@@ -219,16 +230,17 @@ def test_one_row_a_user_has_the_last_value_where_the_latest_are_asked_for(run):
     assert sorted(users["age"]) == [3, 5, 9]
 
 
-@pytest.mark.parametrize("buckets", [1, 4])
-def test_buckets_of_users_change_nothing(buckets, run, monkeypatch):
+def test_buckets_of_users_change_nothing(plain, run, monkeypatch):
     from merlin_sim.workflows.preprocess import preprocess_log
 
-    plain = rows_of(run(f"plain_{buckets}"))
-    monkeypatch.setattr(preprocess_log, "number_of_buckets", lambda size: buckets)
-    parted = rows_of(run(f"parted_{buckets}"))
+    monkeypatch.setattr(preprocess_log, "number_of_buckets", lambda size: 4)
+    parted = run("parted")
     names = ["place", "label", "what_trgt", "level", "age", "brand_trgt", "price_trgt", "income"]
     order = ["place", "label", "what_trgt"]
-    found = [rows[names].sort_values(order).reset_index(drop=True) for rows in (plain, parted)]
+    found = [
+        rows_of(dataset)[names].sort_values(order).reset_index(drop=True)
+        for dataset in (plain[0], parted)
+    ]
     pd.testing.assert_frame_equal(*found)
 
 
