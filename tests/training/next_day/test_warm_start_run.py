@@ -1,4 +1,4 @@
-"""Runs that begin with what a run on the dataset before has learned."""
+"""Runs that begin with what a run on the dataset before has learned, and hold on to it."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ def place(tmp_path_factory):
     root = tmp_path_factory.mktemp("warm")
     write_keyed_dataset(root / "old")
     write_keyed_dataset(root / "grown", grown=True)
+    write_keyed_dataset(root / "other", order=-1)
     return root
 
 
@@ -36,7 +37,7 @@ def first(place):
         model_type="din",
         model_options=DIN,
         global_batch_size=40,
-        epochs=2,
+        epochs=1,
         seed=5,
         results_dir=place / "first",
         save_checkpoint_path=place / "first/checkpoints",
@@ -48,7 +49,6 @@ def first(place):
 def grown(first, place, folder, **changes):
     values = {
         "dataset_dir": place / "grown",
-        "epochs": 1,
         "seed": 6,
         "results_dir": folder,
         "save_checkpoint_path": folder / "checkpoints",
@@ -63,7 +63,7 @@ def test_a_run_goes_on_with_grown_data_and_is_resumed_as_any_other(first, place,
     entries = [json.loads(line) for line in (tmp_path / "whole/log.json").read_text().splitlines()]
     (begin,) = [entry for entry in entries if entry["type"] == "warm_start"]
     before = CheckpointStore(first.save_checkpoint_path).load().facts["steps"]
-    assert begin["new_rows"] == MORE and begin["step"] == before == 12
+    assert begin["new_rows"] == MORE and begin["step"] == before == 6
     assert [entry["epoch"] for entry in entries if entry["type"] == "epoch"] == [1, 2]
     assert entries[-1]["step"] == before + 12
     config = grown(first, place, tmp_path / "parts")
@@ -115,6 +115,68 @@ def test_what_is_not_right_is_said_before_anything_is_made(first, place, tmp_pat
 
 
 @pytest.mark.slow
+def test_a_run_replays_and_is_resumed_within_an_epoch(first, place, tmp_path):
+    replay = {"replay": f"{place / 'old'}:0.25", "epochs": 2}
+    whole = run(grown(first, place, tmp_path / "whole", **replay))
+    steps = CheckpointStore(first.save_checkpoint_path).load().facts["steps"]
+    config = grown(first, place, tmp_path / "parts", **replay, max_steps=steps + 11)
+    run(config)
+    saved = config.save_checkpoint_path
+    resumed = dataclasses.replace(config, max_steps=None, load_checkpoint_path=saved)
+    with pytest.raises(MerlinSimError, match="it lies within an epoch, whose order of rows"):
+        run(dataclasses.replace(resumed, replay=f"{place / 'old'}:0.5"))
+    parts = run(resumed)
+    assert parts["test_auc"] == whole["test_auc"] and parts["total_loss"] == whole["total_loss"]
+    entries = [json.loads(line) for line in (tmp_path / "whole/log.json").read_text().splitlines()]
+    assert entries[-1]["step"] == steps + 2 * 8  # 240 rows, 30 of them in each batch
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", ["adam", "lazy_adam"])
+def test_known_rows_stay_and_new_ones_learn(first, place, tmp_path, optimizer):
+    if optimizer != first.optimizer:
+        saved = tmp_path / "first"
+        first = dataclasses.replace(first, optimizer=optimizer, save_checkpoint_path=saved)
+        run(first)
+    before = CheckpointStore(first.save_checkpoint_path).load().arrays
+    config = grown(first, place, tmp_path / "held", known_rows_rate=0.0)
+    run(config)
+    # A resume holds the same rows.
+    run(dataclasses.replace(config, epochs=2, load_checkpoint_path=config.save_checkpoint_path))
+    after = CheckpointStore(config.save_checkpoint_path).load().arrays
+    tables = [name for name in before if name.endswith("embeddings")]
+    assert len(tables) == 3
+    for name in tables:
+        known = len(before[name])
+        np.testing.assert_array_equal(after[name][:known], before[name])
+        assert len(after[name]) > known
+        new = after[name][known:]
+        assert len(np.unique(new, axis=0)) > 1  # of users all began as the same mean
+    kernels = [name for name in before if name.endswith("kernel")]
+    assert kernels and all((after[name] != before[name]).any() for name in kernels)
+
+
+def test_old_data_that_does_not_fit_is_refused_with_both_names(first, place, tmp_path):
+    def refused(**changes):
+        with pytest.raises(MerlinSimError) as error:
+            run(grown(first, place, tmp_path, **changes))
+        return str(error.value)
+
+    said = refused(replay=f"{place / 'other'}:0.2")
+    assert f"{place / 'other'} cannot be replayed with {place / 'grown'}" in said
+    assert "should be those that are known, in their order" in said
+    said = refused(dataset_dir=place / "old", replay=f"{place / 'grown'}:0.2")
+    assert "its ids should end at" in said
+    assert "expected a dataset directory" in refused(replay=f"{tmp_path / 'nothing'}:0.2")
+    for wrong in ("old", ":0.2", "old:1", "old:0", "old:x", "old:nan"):
+        assert "`replay` should be a directory and a share" in refused(replay=wrong)
+    assert "`known_rows_rate` should be given with warm_start only" in refused(
+        known_rows_rate=0.5, warm_start=None
+    )
+    assert "`known_rows_rate` should be 0 or more" in refused(known_rows_rate=-1.0)
+
+
+@pytest.mark.slow
 @pytest.mark.horovod
 @pytest.mark.parametrize(
     "ways", [[], ["--tables", "spread", "--cut", "rows"]], ids=["whole", "cut"]
@@ -126,16 +188,8 @@ def test_two_ranks_begin_as_one(first, place, tmp_path, ways):
     saved = tmp_path / "two/checkpoints"
     words = ["train", "--dataset_dir", place / "grown", "--model_type", "din"]
     words += ["--embedding_dim", 4, "--stage_two_mlp_dims", 8, "--global_batch_size", 40]
-    words += [
-        "--epochs",
-        1,
-        "--seed",
-        6,
-        "--max_steps",
-        steps + 1,
-        "--results_dir",
-        tmp_path / "two",
-    ]
+    words += ["--epochs", 1, "--seed", 6, "--max_steps", steps + 1]
+    words += ["--results_dir", tmp_path / "two"]
     words += ["--save_checkpoint_path", saved, "--warm_start", first.save_checkpoint_path, *ways]
     words += ["--known_rows_rate", held["known_rows_rate"]]
     launch = [*horovodrun(2), *warm(commands_worker.__file__, json.dumps([list(map(str, words))]))]
