@@ -18,6 +18,8 @@ from click.testing import CliRunner
 from merlin.io import Dataset
 from merlin.schema import Tags
 from nvtabular import ColumnSelector, ops
+from processes import run
+from warm import warm
 
 from merlin_sim.foundation.digest import DIGEST, with_own_digest
 from merlin_sim.foundation.exceptions import MerlinSimError
@@ -209,7 +211,8 @@ def test_a_fresh_process_transforms_the_same(tmp_path):
     save_workflow(workflow, tmp_path / "saved")
     rows(5).to_parquet(tmp_path / "rows.parquet")
     arguments = [tmp_path / name for name in ("saved", "rows.parquet", "result.parquet")]
-    subprocess.run([sys.executable, WORKER, *map(str, arguments)], check=True)
+    done = run(warm(str(WORKER), *map(str, arguments)))
+    assert done.returncode == 0, done.stderr
     assert plain(pd.read_parquet(tmp_path / "result.parquet")) == plain(workflow.transform(rows(5)))
 
 

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from collections import Counter
 
 import pandas as pd
@@ -11,6 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from processes import run
+from warm import warm
 
 from merlin_sim.foundation.digest import DIGEST, sha256, with_own_digest
 from merlin_sim.foundation.exceptions import MerlinSimError
@@ -59,13 +59,10 @@ def rows_of(frame: pd.DataFrame) -> Counter:
 @pytest.mark.slow
 def test_a_process_that_never_fitted_gives_the_same(artefacts, events, dataset, tmp_path):
     events.reset_index(drop=True).to_json(tmp_path / "events.json")
-    subprocess.run(
-        [
-            sys.executable, "-W", "ignore", "-c", TRANSFORM, str(artefacts),
-            str(tmp_path / "events.json"), str(tmp_path / "samples.json"),
-        ],
-        check=True, timeout=280,
-    )  # fmt: skip
+    (tmp_path / "transform.py").write_text(TRANSFORM)
+    arguments = (artefacts, tmp_path / "events.json", tmp_path / "samples.json")
+    done = run(warm(str(tmp_path / "transform.py"), *map(str, arguments)))
+    assert done.returncode == 0, done.stderr
     theirs = pd.read_json(tmp_path / "samples.json")
     assert rows_of(theirs) == rows_of(pd.read_parquet(dataset / "test/part.0.parquet"))
 

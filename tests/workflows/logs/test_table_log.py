@@ -157,30 +157,36 @@ HEADER = "when,who,what,country,device,brand,price band\n"
 GOOD = "1,u,x,PT,a,b,c\n2,u,y,PT,a,b,c\n3,u,z,PT,a,b,c\n"
 
 
+BAD_LINES = {
+    "4,,x,PT,a,b,c\n": "'who': expected a value, found nothing",
+    "4,u,,PT,a,b,c\n": "'what': expected a value, found nothing",
+    "soon,u,x,PT,a,b,c\n": "'when': expected a whole number, found 'soon'",
+    "4,u,x\n": "expected 7 fields, found 3",
+    "4,u,x,PT,a,b,c,d\n": "expected 7 fields, found 8",
+    "4,u,\xe9,PT,a,b,c\n": "'what': expected a value, found b'\\xe9'",
+    "4,u,x,\xe9,a,b,c\n": "'country': expected a value, found b'\\xe9'",
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        ("4,,x,PT,a,b,c\n", "'who': expected a value, found nothing"),
-        ("4,u,,PT,a,b,c\n", "'what': expected a value, found nothing"),
-        ("soon,u,x,PT,a,b,c\n", "'when': expected a whole number, found 'soon'"),
-        ("4,u,x\n", "expected 7 fields, found 3"),
-        ("4,u,x,PT,a,b,c,d\n", "expected 7 fields, found 8"),
-        ("4,u,\xe9,PT,a,b,c\n", "'what': expected a value, found b'\\xe9'"),
-        ("4,u,x,\xe9,a,b,c\n", "'country': expected a value, found b'\\xe9'"),
-    ],
-)
-def test_a_bad_row_is_refused_with_its_line_or_left_out(line, reason, tmp_path, run):
+@pytest.mark.parametrize(("line", "reason"), BAD_LINES.items())
+def test_a_bad_row_is_refused_with_its_line(line, reason, tmp_path, run):
     text = (HEADER + GOOD + line + GOOD + line).encode("latin-1")
     (tmp_path / "log.csv").write_bytes(text)
-    arguments = (tmp_path / "log.csv", "--output_path", tmp_path / "dataset", *OPTIONS)
     with pytest.raises(MerlinSimError) as error:
-        run(*arguments)
+        run(tmp_path / "log.csv", "--output_path", tmp_path / "dataset", *OPTIONS)
     assert f"log.csv, line 5: {reason}" in str(error.value)
     assert not (tmp_path / "dataset").exists()
 
+
+@pytest.mark.slow
+def test_bad_rows_are_left_out(tmp_path, run):
+    first, *others = BAD_LINES
+    text = (HEADER + GOOD + first + GOOD + "".join(others)).encode("latin-1")
+    (tmp_path / "log.csv").write_bytes(text)
+    arguments = (tmp_path / "log.csv", "--output_path", tmp_path / "dataset", *OPTIONS)
     result = run(*arguments, "--on_bad_rows", "skip")
-    assert "log.csv: 2 bad rows left out (line 5: " in result.output
+    assert f"log.csv: {len(BAD_LINES)} bad rows left out (line 5: " in result.output
     assert "line 9: " in result.output
     assert "6 interactions read" in result.output
 

@@ -104,9 +104,10 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("options", CASES, ids=repr)
 @pytest.mark.slow
-@pytest.mark.parametrize("partitions", [1, 5])
+@pytest.mark.parametrize(
+    ("options", "partitions"), [*((case, 3) for case in CASES), ({}, 1)], ids=repr
+)
 def test_codes_schema_and_files_are_nvtabular_s(options, partitions, tmp_path):
     data = dataset_of(*(random_frame(seed) for seed in range(partitions)))
     columns = (

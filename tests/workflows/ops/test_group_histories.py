@@ -221,6 +221,7 @@ def test_users_in_several_partitions_are_refused(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_workers")
 def test_a_dask_cluster_fits_and_writes_the_same(tmp_path):
     from distributed import Client, LocalCluster
     from merlin.core.utils import set_dask_client
