@@ -61,10 +61,7 @@ class Catalogue:
 
     def item(self, item_id: int) -> Item:
         """Return an item as an event has it, its features to be looked up."""
-        key: Any = self.keys[item_id]
-        if isinstance(key, np.generic):
-            key = key.item()
-        return (key, *[NOT_GIVEN] * len(self.features))
+        return (self.keys[item_id], *[NOT_GIVEN] * len(self.features))
 
     @cached_property
     def popular(self) -> npt.NDArray[np.int64]:

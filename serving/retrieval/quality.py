@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_matrix
 
 from ...dataloader.loader import ONCE_MB
@@ -25,11 +24,9 @@ from ...schemas.channels import (
 )
 from ...schemas.dataset import DatasetDirectory
 from ...workflows.vocabularies import CATEGORIES, Vocabularies
-from .index import share_found
+from .index import Ids, share_found
 from .recommender import Ranker, Recommender
 from .users import UserHistory, user_event
-
-Ids = npt.NDArray[np.int64]
 
 
 def recall(ranks: Ids, most: int) -> float:
@@ -257,10 +254,6 @@ class QualityReport:
     """Share of the exact nearest 500 that the index found."""
     measured: list[Measured]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return what JSON can hold."""
-        return asdict(self)
-
 
 @dataclass
 class Quality:
@@ -284,7 +277,7 @@ class Quality:
         self._rows = ClickedRows(self.dataset)
         lookup = self.recommender.towers.encoder.items[0]
         keys = self._rows.item_keys
-        known = [0, *(lookup.look_up(_plain(key), "item_id") for key in keys[1:])]
+        known = [0, *(lookup.look_up(key, "item_id") for key in keys[1:])]
         self._ids = np.array(known, np.int64)
 
     def report(
@@ -299,10 +292,7 @@ class Quality:
             facts: As for an answer.
         """
         drawn = self._rows.sample(mapping, users, seed)
-        histories = [
-            UserHistory({n: _plain(k) for n, k in h.user.items()}, [_plain(k) for k in h.items])
-            for h in self._rows.raw(drawn)[0]
-        ]
+        histories, _ = self._rows.raw(drawn)
         clicks = drawn.in_ids(self._ids)
         targets = clicks.targets
         if not targets.any():
@@ -358,11 +348,8 @@ class Quality:
         return nearest
 
     def _answers(self, answer: Callable[[int], Ids], clicks: Clicks) -> list[Ids]:
-        found = []
-        for row in range(len(clicks)):
-            ids = answer(row)
-            found.append(self._unseen(ids[ids > 0], clicks, row)[:RETRIEVED])
-        return found
+        answers = enumerate(map(answer, range(len(clicks))))
+        return [self._unseen(ids[ids > 0], clicks, row)[:RETRIEVED] for row, ids in answers]
 
     def _unseen(self, ids: Ids, clicks: Clicks, row: int) -> Ids:
         if not self.recommender.rules.drops_seen:
@@ -406,10 +393,6 @@ class Quality:
         items = self.recommender.index.items
         found = {most: recall(ranks, most) for most in recalls}
         return Measured(name, ndcg(ranks, TOP), coverage(answers, TOP, items), found)
-
-
-def _plain(key: Any) -> Any:
-    return key.item() if isinstance(key, np.generic) else key
 
 
 def format_quality(report: QualityReport) -> tuple[list[str], list[list[str]]]:

@@ -167,21 +167,16 @@ class Responder:
                 found.append((asked, self.kept.is_known(asked.user)))
             except Exception as error:  # whatever it is, it is this request's alone
                 found.append(error)
-        sound = [one for one in found if not isinstance(one, Exception)]
-        histories = iter(self.kept.read_all([asked.user for asked, _ in sound]))
-        results: list[tuple[RecommendRequest, Question, bool] | Exception] = []
-        for one in found:
-            if isinstance(one, Exception):
-                results.append(one)
-                continue
-            asked, is_known = one
-            history = next(histories)
+        sound = [place for place, one in enumerate(found) if not isinstance(one, Exception)]
+        histories = self.kept.read_all([found[place][0].user for place in sound])
+        for place, history in zip(sound, histories, strict=True):
+            asked, is_known = found[place]
             if isinstance(history, StoreError):
                 print(f"merlin-sim: {history}", file=sys.stderr, flush=True)
-                results.append(UnavailableError(NOT_READ))
+                found[place] = UnavailableError(NOT_READ)
             else:
-                results.append((asked, Question(history, asked.top, asked.facts), is_known))
-        return results
+                found[place] = asked, Question(history, asked.top, asked.facts), is_known
+        return found
 
     def _version_of(self, user: Any) -> int:
         if self.canary is not None and meets_canary(user, self.canary):

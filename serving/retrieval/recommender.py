@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from queue import SimpleQueue
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ...foundation.cores import count_cores
 from ...foundation.exceptions import MerlinSimError
@@ -19,13 +19,11 @@ from ..encoder import EventEncoder
 from ..event import HISTORY
 from ..scorer import Scorer
 from ..servable import Servable
-from .index import ItemIndex
+from .index import Ids, ItemIndex, Vectors
 from .items import Catalogue, ItemFacts
 from .rules import Rules, put_in_order
 from .towers import Towers
 from .users import UserHistory, user_event
-
-Ids = npt.NDArray[np.int64]
 
 NOT_LOOKED_UP = -1
 ITEMS_AT_ONCE = 100_000
@@ -77,7 +75,6 @@ class Ranker:
         return self._ids[ids]
 
 
-Vectors = npt.NDArray[np.float32]
 POPULAR = "popular items: of the user nothing is known"
 NEAREST = "nearest"
 MOST_WIDENINGS = 4
@@ -195,29 +192,21 @@ class Recommender:
         Yields:
             A question's place and its answer, or what is wrong with it, as soon as it is there.
         """
-        places = range(len(questions))
-        if len(questions) == 1:
-            for place, found in self._retrieve([(place, questions[place]) for place in places]):
-                yield place, self._answer(found) if isinstance(found, Retrieved) else found
-            return
-        parts = [places[first :: self._threads] for first in places[: self._threads]]
-        retrieving = {
-            self._pool.submit(self._retrieve, [(place, questions[place]) for place in part])
-            for part in parts
-        }
-        answering: dict[Future[Answer | Exception], int] = {}
-        while retrieving or answering:
-            waiting: list[Future[Any]] = [*retrieving, *answering]
-            done, _ = wait(waiting, return_when=FIRST_COMPLETED)
-            for answered in done & answering.keys():
-                yield answering.pop(answered), answered.result()
-            for retrieved in done & retrieving:
-                retrieving.remove(retrieved)
-                for place, found in retrieved.result():
-                    if isinstance(found, Retrieved):
-                        answering[self._pool.submit(self._answer, found)] = place
-                    else:
-                        yield place, found
+        numbered = list(enumerate(questions))
+        answered: SimpleQueue[tuple[int, Answer | Exception]] = SimpleQueue()
+        for first in range(min(self._threads, len(numbered))):
+            self._pool.submit(self._answer_all, numbered[first :: self._threads], answered.put)
+        for _ in questions:
+            yield answered.get()
+
+    def _answer_all(
+        self,
+        questions: Sequence[tuple[int, Question]],
+        put: Callable[[tuple[int, Answer | Exception]], None],
+    ) -> None:
+        """Retrieve items for questions in one go, then answer one after the other."""
+        for place, found in self._retrieve(questions):
+            put((place, self._answer(found) if isinstance(found, Retrieved) else found))
 
     def _retrieve(
         self, questions: Sequence[tuple[int, Question]]
@@ -248,8 +237,11 @@ class Recommender:
                 results.append((place, error))
         if not asked:
             return results
-        queries = self.towers.users(encoded)
-        found = self._nearest(queries, [question for _, question in asked], seen)
+        try:
+            queries = self.towers.users(encoded)
+            found = self._nearest(queries, [question for _, question in asked], seen)
+        except Exception as error:  # an error of TensorFlow goes to all that asked
+            return [*results, *((place, error) for place, _ in asked)]
         took = time.perf_counter() - begin
         for which, (place, question) in enumerate(asked):
             self.observe(RETRIEVE, took)

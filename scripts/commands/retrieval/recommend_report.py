@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...options.recommend_options import stage_options
 from ...text_table import text_table
-from .recommend import FORMATS, parse_facts, stage_options
+from .recommend import FORMATS
+
+if TYPE_CHECKING:
+    from ....serving.retrieval.recommender import Recommender
 
 
 @click.command()
@@ -25,13 +32,9 @@ from .recommend import FORMATS, parse_facts, stage_options
 @click.option("--seed", type=int, default=1, show_default=True, help="Decides which.")
 @click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
 def command(
-    towers: Path,
-    index_path: Path,
-    ranker: Path | None,
+    open_stages: Callable[[], Recommender],
+    facts: dict[str, Any],
     dataset_dir: Path,
-    rules_path: Path | None,
-    facts: tuple[str, ...],
-    retrieved: int,
     mapping: str,
     users: int,
     seed: int,
@@ -43,27 +46,17 @@ def command(
     are by popularity, by co-occurrence in the training rows, by the index and, with --ranker, of
     the ranker on as many popular items and of the whole.
     """
-    from ....schemas.dataset import DatasetDirectory
-    from ....serving.retrieval.rules import Rules, read_rules
-    from ....serving.servable import Servable
-
-    rules = Rules() if rules_path is None else read_rules(rules_path)
-    given = parse_facts(facts)
-    dataset = DatasetDirectory.open(dataset_dir)
-    opened = Servable.open(towers)
-    scored_by = None if ranker is None else Servable.open(ranker)
-
     from ....foundation.progress import Terminal
-    from ....serving.retrieval.index import open_index
-    from ....serving.retrieval.quality import Quality, format_quality
-    from ....serving.retrieval.recommender import Recommender
-    from ....serving.retrieval.towers import Towers
+    from ....schemas.dataset import DatasetDirectory
 
-    loaded = Towers(opened)
-    recommender = Recommender(loaded, open_index(index_path, loaded), scored_by, rules, retrieved)
-    report = Quality(recommender, dataset, Terminal()).report(mapping, users, seed, given)
+    dataset = DatasetDirectory.open(dataset_dir)
+    recommender = open_stages()
+
+    from ....serving.retrieval.quality import Quality, format_quality
+
+    report = Quality(recommender, dataset, Terminal()).report(mapping, users, seed, facts)
     if form == "json":
-        click.echo(json.dumps(report.to_dict()))
+        click.echo(json.dumps(asdict(report)))
         return
     click.echo(text_table(*format_quality(report)))
     click.echo(
