@@ -9,6 +9,7 @@ import html
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,45 +61,39 @@ class Form(NamedTuple):
     recommends: bool
 
 
+@dataclass
 class HomePage:
-    """Makes the page, at most once in a while however often it is asked for.
+    """Makes the page, at most once in a while however often it is asked for."""
 
-    Args:
-        status: Reports how the server is.
-        sections: Further sections; what they need is read when they are asked for.
-        form: What a visitor may try.
-        kept: Seconds for which a page is answered again.
-    """
+    status: Callable[[], Status]
+    sections: Callable[[], Sequence[Section]]
+    """Further sections; what they need is read when they are asked for."""
+    form: Form
+    kept: float = 1.0
+    """Seconds for which a page is answered again."""
 
-    def __init__(
-        self,
-        status: Callable[[], Status],
-        sections: Callable[[], Sequence[Section]],
-        form: Form,
-        kept: float = 1.0,
-    ) -> None:
+    def __post_init__(self) -> None:
         """Make nothing yet."""
-        self._status, self._sections, self._form, self._kept = status, sections, form, kept
         self._page, self._made = b"", -float("inf")
         self._lock = asyncio.Lock()
 
     async def answer(self) -> tuple[bytes, Mapping[str, str]]:
         """Return the page and its headers."""
         async with self._lock:
-            if time.monotonic() - self._made >= self._kept:
+            if time.monotonic() - self._made >= self.kept:
                 self._page = await asyncio.to_thread(self.make)
                 self._made = time.monotonic()
             return self._page, HEADERS
 
     def make(self) -> bytes:
         """Make the page as things stand."""
-        status = self._status()
+        status = self.status()
         parts = [
             _section(heading, "".join(part.to_html() for part in found))
-            for heading, found in self._sections()
+            for heading, found in self.sections()
         ]
         sections = f"<div class='sections'>{''.join(parts)}</div>" if parts else ""
-        body = _try_a_user(self._form) + sections
+        body = _try_a_user(self.form) + sections
         page = (
             "<!doctype html>\n<html lang='en'><meta charset='utf-8'>"
             "<meta name='viewport' content='width=device-width, initial-scale=1'>"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ..foundation.exceptions import MerlinSimError
 from ..foundation.requests import RequestError
+from ..foundation.settings import require_settings, setting
 
 
 class UnavailableError(MerlinSimError):
@@ -32,19 +33,19 @@ EVENTS_PER_BATCH = 256
 class Limits:
     """What is refused before any work."""
 
-    max_candidates: int = 10_000
-    """Candidates of one event; rows of one request of ids."""
-    max_history: int = 10_000
-    """Positions of one history as it is sent; of those the model reads the newest."""
+    max_candidates: int = setting(
+        10_000, "Candidates per event, rows per request of ids; more are refused.", at_least=1
+    )
+    max_history: int = setting(
+        10_000,
+        "Positions of a history as it is given, of which the model reads the newest; longer ones "
+        "are refused.",
+        at_least=1,
+    )
 
     def __post_init__(self) -> None:
         """Check both."""
-        for name in ("max_candidates", "max_history"):
-            if getattr(self, name) < 1:
-                raise MerlinSimError(
-                    f"`{name}` should be a positive integer. "
-                    f"Received: `{name}` = {getattr(self, name)}."
-                )
+        require_settings(self)
 
     def check_candidates(self, count: int, what: str = "candidates") -> None:
         """Refuse more candidates than are allowed."""

@@ -163,12 +163,10 @@ def is_of_numbers(features: FeatureSet, domain: str) -> bool:
 
 def as_in_log(lookup: Lookup, features: FeatureSet, fitted: FittedNumbers) -> Lookup:
     """Have a domain take what the log has, where the workflow makes its keys of numbers."""
-    for number in (number for of in LEVELS for number in features.bucketed(of)):
-        if number.name == lookup.domain:
-            return LogLookup(lookup, number, fitted)
-    if any(lookup.domain in features.categories(of) for of in LEVELS):
-        return LogLookup(lookup, None, fitted)
-    return lookup
+    if not is_of_numbers(features, lookup.domain):
+        return lookup
+    bucketed = {number.name: number for of in LEVELS for number in features.bucketed(of)}
+    return LogLookup(lookup, bucketed.get(lookup.domain), fitted)
 
 
 @dataclass(frozen=True)

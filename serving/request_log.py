@@ -32,31 +32,26 @@ FILES = 4
 """Into so many files the bytes go that are kept: with a new one the oldest goes."""
 
 
+@dataclass
 class RequestLog:
     """Keeps some events of one version.
 
     Whatever goes wrong with a file ends the log, with a sentence, and no request.
-
-    Args:
-        settings: What is kept.
-        version: Of the model.
-        ids: What its ids mean.
-        draw: Gives a number from 0 to 1 for each event.
-        clock: Returns the time, in seconds.
     """
 
-    def __init__(
-        self,
-        settings: LogSettings,
-        version: int,
-        ids: IdsNote,
-        draw: Callable[[], float] = random.random,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
+    settings: LogSettings
+    version: int
+    """Of the model."""
+    ids: IdsNote
+    """What its ids mean."""
+    draw: Callable[[], float] = random.random
+    """Gives a number from 0 to 1 for each event."""
+    clock: Callable[[], float] = time.time
+    """Returns the time, in seconds."""
+
+    def __post_init__(self) -> None:
         """Open nothing yet."""
-        self._settings, self._version, self._ids = settings, version, ids
-        self._draw, self._clock = draw, clock
-        self._most = (settings.most_mib << 20) // FILES
+        self._most = (self.settings.log_mib << 20) // FILES
         self._file: IO[str] | None = None
         self._written = 0
         self._count = 0
@@ -77,7 +72,7 @@ class RequestLog:
         except OSError as error:
             self._ended = True
             print(
-                f"merlin-sim: {self._settings.directory}: requests are not kept any more: "
+                f"merlin-sim: {self.settings.directory}: requests are not kept any more: "
                 f"{error.strerror}",
                 file=sys.stderr,
                 flush=True,
@@ -89,15 +84,15 @@ class RequestLog:
             self._file.close()
 
     def _chosen(self) -> bool:
-        return self._draw() < self._settings.share
+        return self.draw() < self.settings.log_share
 
     def _line(self, event: EncodedEvent, scores: Scores) -> dict[str, Any]:
         user: Any = _plain(event.users)
-        if self._settings.hashes_users:
+        if self.settings.hash_users:
             given = json.dumps(user, sort_keys=True).encode()
             user = hashlib.blake2b(given, key=self._key, digest_size=16).hexdigest()
         return {
-            "time": self._clock(),
+            "time": self.clock(),
             "user": user,
             "unseen_user": event.unseen_user,
             "targets": _plain(event.targets),
@@ -117,15 +112,13 @@ class RequestLog:
         self.close()
         self._make_room()
         self._count += 1
-        now = self._clock()
+        now = self.clock()
         began = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}"
         unlike = os.urandom(4).hex()  # any other that begins just now
-        name = f"requests-{began}-{self._count:06d}-{self._version}-{unlike}.jsonl"
-        place = os.open(
-            self._settings.directory / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600
-        )
+        name = f"requests-{began}-{self._count:06d}-{self.version}-{unlike}.jsonl"
+        place = os.open(self.settings.directory / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         self._file = os.fdopen(place, "w", encoding="utf-8")
-        head = {"format": FORMAT, "version": self._version, "ids": self._ids.to_dict()}
+        head = {"format": FORMAT, "version": self.version, "ids": self.ids.to_dict()}
         text = json.dumps(head) + "\n"
         self._file.write(text)
         self._written = len(text)
@@ -133,13 +126,13 @@ class RequestLog:
     def _make_room(self) -> None:
         """Remove the oldest files, so that a full one more keeps within the bytes."""
         files = []
-        for path in self._settings.directory.glob(PATTERN):
+        for path in self.settings.directory.glob(PATTERN):
             with contextlib.suppress(FileNotFoundError):  # another version makes room, too
                 found = path.stat()
                 files.append((found.st_mtime_ns, path, found.st_size))
         total = sum(size for _, _, size in files)
         for _, path, size in sorted(files):
-            if total + self._most <= self._settings.most_mib << 20:
+            if total + self._most <= self.settings.log_mib << 20:
                 return
             total -= size
             path.unlink(missing_ok=True)

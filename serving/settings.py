@@ -4,40 +4,51 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..foundation.exceptions import MerlinSimError
+from ..foundation.settings import require_settings, setting
 from .limits import Limits
 from .versions import Canary, ServedVersion
-
-if TYPE_CHECKING:
-    from .home_page import Section
 
 
 @dataclass(frozen=True)
 class LogSettings:
     """What of the requests is kept."""
 
-    directory: Path
-    share: float = 0.01
-    """Of the events, drawn at random."""
-    most_mib: int = 64
-    """Of all files in the directory together."""
-    hashes_users: bool = False
-    """Whether a hash stands in place of what the user's columns have."""
+    log_requests: Path | None = setting(
+        None,
+        "Directory in which a share of the events is kept, with ids, scores and version, for "
+        "`merlin-sim drift`. [default: nothing is kept]",
+    )
+    log_share: float = setting(0.01, "Share of the events that is kept.", above=0, at_most=1)
+    log_mib: int = setting(64, "MiB that are kept at most; the oldest go.", at_least=1)
+    hash_users: bool = setting(
+        False, "Keep a hash in place of what the user's columns have.", flags="--hash_users"
+    )
 
     def __post_init__(self) -> None:
         """Gather every problem, raise once."""
         problems = []
-        if not 0 < self.share <= 1:
-            problems.append(f"`log_share` should be above 0 and at most 1. Received: {self.share}")
-        if self.most_mib < 1:
-            problems.append(f"`log_mib` should be a positive integer. Received: {self.most_mib}")
-        if problems:
-            raise MerlinSimError("\n".join(problems))
+        given = [self.log_share, self.log_mib, self.hash_users]
+        if self.log_requests is None and given != [
+            LogSettings.log_share,
+            LogSettings.log_mib,
+            False,
+        ]:
+            problems.append(
+                "`log_share`, `log_mib` and `hash_users` should be given with `log_requests` only."
+            )
+        require_settings(self, problems)
+
+    @property
+    def directory(self) -> Path:
+        """Where it is kept, if it is."""
+        assert self.log_requests is not None
+        return self.log_requests
 
     def make_directory(self) -> None:
         """Make the directory, which only this user can enter.
@@ -53,69 +64,64 @@ class LogSettings:
             ) from error
 
 
+PORT = {"at_least": 0, "at_most": 65535}
+
+
 @dataclass(frozen=True)
 class ServerOptions:
     """How the server is reached, and how long it may take."""
 
-    host: str = "127.0.0.1"
-    """Address to listen on; 0.0.0.0 for all of this machine."""
-    grpc_host: str = "127.0.0.1"
-    """The same for gRPC."""
-    http_port: int = 8000
-    """0 takes a free one."""
-    grpc_port: int = 8001
-    """0 takes a free one."""
-    metrics_port: int = 8002
-    """0 takes a free one."""
+    host: str = setting(
+        "127.0.0.1", "Address to listen on; 0.0.0.0 for every address of this machine."
+    )
+    grpc_host: str = setting("127.0.0.1", "The same for gRPC.")
+    http_port: int = setting(8000, "0 takes a free one.", **PORT)
+    grpc_port: int = setting(8001, "0 takes a free one.", **PORT)
+    metrics_port: int = setting(8002, "0 takes a free one.", **PORT)
+    max_body: int = setting(
+        64, "MiB of one HTTP request's body; larger ones are refused.", at_least=1
+    )
+    max_requests: int = setting(
+        256, "Requests in hand at once; more are refused at once.", at_least=1
+    )
+    request_timeout: float = setting(
+        60.0, "Seconds that a request may take, Triton's replacement included.", above=0
+    )
+    token_file: Path | None = setting(
+        None,
+        "File with the tokens that open the server, one a line: a request needs the header "
+        "`Authorization: Bearer TOKEN`. [default: no token needed]",
+    )
+    tls_certificate: Path | None = setting(
+        None,
+        "Certificate (PEM, with those that lead to its root): HTTP, gRPC and metrics are "
+        "encrypted.",
+    )
+    tls_key: Path | None = setting(None, "Its key (PEM).")
+    standby: bool = setting(
+        True, "Keep a second Triton ready for when the first one ends. [default: standby]"
+    )
+    start_timeout: float = setting(120.0, "Seconds until each start must be ready.", above=0)
+    exit_timeout: int = setting(
+        30, "Seconds for requests in flight to be answered once it is to stop.", at_least=1
+    )
+    verbose: bool = setting(False, "Show what Triton logs.", flags="--verbose")
     limits: Limits = field(default_factory=Limits)
-    max_body: int = 64
-    """MiB of one HTTP request's body."""
-    max_requests: int = 256
-    """Requests in hand at once."""
-    request_timeout: float = 60.0
-    """Seconds from a request to its answer, Triton's replacement included."""
-    token_file: Path | None = None
-    """Has the tokens that open the server, one a line; None leaves it open."""
-    tls_certificate: Path | None = None
-    """With it HTTP, gRPC and metrics are encrypted."""
-    tls_key: Path | None = None
-    """Its key."""
-    standby: bool = True
-    """Whether a second Triton is kept ready for when the first one ends."""
-    start_timeout: float = 120.0
-    """Seconds until each start must be ready."""
-    exit_timeout: int = 30
-    """Seconds for requests in flight to be answered, once it is to stop."""
     histories: str | None = None
     """Where the histories of events that bring none are kept, and those that are sent go."""
-    request_log: LogSettings | None = None
-    """What is kept of the requests; None for nothing."""
-    verbose: bool = False
-    """Whether Triton tells more than warnings and errors."""
-    sections: Callable[[], Sequence[Section]] = tuple
-    """What the page at the root tells beside what the server knows itself."""
+    log: LogSettings = field(default_factory=LogSettings)
+    """What is kept of the requests."""
 
     def __post_init__(self) -> None:
         """Gather every problem, raise once."""
-        ports = self.ports
-        problems = [
-            f"`{name}` should lie in 0..65535. Received: `{name}` = {port}."
-            for name, port in ports.items()
-            if not 0 <= port <= 65535
-        ]
-        named = [port for port in ports.values() if port]
+        problems = []
+        named = [port for port in self.ports.values() if port]
         if len(set(named)) < len(named):
-            received = ", ".join(f"`{name}` = {port}" for name, port in ports.items())
+            received = ", ".join(f"`{name}` = {port}" for name, port in self.ports.items())
             problems.append(f"The ports should be different. Received: {received}.")
-        for name in (
-            "max_body", "max_requests", "request_timeout", "start_timeout", "exit_timeout",
-        ):  # fmt: skip
-            if getattr(self, name) <= 0:
-                problems.append(f"`{name}` should be positive. Received: {getattr(self, name)}.")
         if (self.tls_certificate is None) != (self.tls_key is None):
             problems.append("`tls_certificate` and `tls_key` should be given together.")
-        if problems:
-            raise MerlinSimError("\n".join(problems))
+        require_settings(self, problems)
 
     @property
     def tls(self) -> tuple[Path, Path] | None:
@@ -148,10 +154,14 @@ class ModelSettings(ServedVersion):
     """What a request may ask for."""
     histories: str | None = None
     """Address of the store that has the histories of events that bring none, password included."""
-    log: LogSettings | None = None
-    """What is kept of events; None for nothing."""
+    log: LogSettings = field(default_factory=LogSettings)
+    """What is kept of events."""
     further: Mapping[str, Any] = field(default_factory=dict)
     """Settings of models beside the server's own."""
+    workers: Mapping[str, str] = field(default_factory=dict)
+    """By model, which class answers for it."""
+    fork_server: str = ""
+    """The socket at which workers are asked for."""
 
     def write(self, folder: Path) -> None:
         """Write the file, for this user alone to read."""
@@ -164,14 +174,12 @@ class ModelSettings(ServedVersion):
     def read(cls, folder: Path) -> ModelSettings:
         """Read the file."""
         found: dict[str, Any] = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
-        log, canary, other = (found.pop(key) for key in ("log", "canary", "canary_servable"))
-        if log is not None:
-            log = LogSettings(**{**log, "directory": Path(log["directory"])})
+        canary, other = (found.pop(key) for key in ("canary", "canary_servable"))
         return cls(
             Path(found.pop("servable")),
             limits=Limits(**found.pop("limits")),
             canary=None if canary is None else Canary(*canary),
             canary_servable=None if other is None else Path(other),
-            log=log,
+            log=LogSettings(**found.pop("log")),
             **found,
         )

@@ -128,26 +128,17 @@ class VersionedEvent(NamedTuple):
     event: EncodedEvent
 
 
+@dataclass(frozen=True)
 class Versions:
-    """The current version, and beside it one that a share of the users meet.
+    """The current version, and beside it one that a share of the users meet."""
 
-    Args:
-        current: Answers all others.
-        canary: The other version; None where there is none.
-        share: Of the users who meet it.
-        user: The name under which an event has its user.
-    """
-
-    def __init__(
-        self,
-        current: LoadedVersion,
-        canary: LoadedVersion | None = None,
-        share: float = 0.0,
-        user: str = "",
-    ) -> None:
-        """Remember both."""
-        self.current, self.canary = current, canary
-        self._share, self._user = share, user
+    current: LoadedVersion
+    """Answers all others."""
+    canary: LoadedVersion | None = None
+    share: float = 0.0
+    """Of the users who meet the canary."""
+    user: str = ""
+    """The name under which an event has its user."""
 
     def encode_all(self, events: Sequence[Any]) -> list[VersionedEvent | Exception]:
         """Make ids of events, each by the version that its user meets; one may be wrong alone.
@@ -169,8 +160,8 @@ class Versions:
     def _version_of(self, fields: Any) -> LoadedVersion:
         if self.canary is None or not isinstance(fields, Mapping):
             return self.current
-        key = fields.get(self._user)
-        if key is None or not meets_canary(key, Canary(self.canary.number, self._share)):
+        key = fields.get(self.user)
+        if key is None or not meets_canary(key, Canary(self.canary.number, self.share)):
             return self.current
         return self.canary
 

@@ -20,13 +20,14 @@ from ...parallel.placement.planner import (
 )
 from ...training.runs.run_config import SPREAD, RunConfig
 from ...training.runs.table_plan import plan_of, wanted_of
-from ..options.run_options import MODEL, setting_options, settle, take_model_options
+from ..options.run_options import MODEL, settle, take_model_options
+from ..options.setting_options import setting_options
 from ..options.short_help import ShortHelp
 
 OF_TRAIN = [
-    *setting_options(["dataset_dir", "feature_spec"]),
+    *setting_options(RunConfig, ["dataset_dir", "feature_spec"]),
     *MODEL,
-    *setting_options(["optimizer", "global_batch_size", "cut", "memory", "host_memory"]),
+    *setting_options(RunConfig, ["optimizer", "global_batch_size", "cut", "memory", "host_memory"]),
 ]
 """What ``train`` has too, with its defaults."""
 

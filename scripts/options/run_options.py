@@ -6,7 +6,7 @@ Published sentinels (-1, 0, "") are accepted here and become None before a run i
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,17 @@ from click.core import ParameterSource
 
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.ranks import local_rank
+from ...foundation.settings import settings_of
 from ...models.family import Preset
 from ...models.known_families import DEFAULT, families, find_family, presets
 from ...schemas.dataset import DatasetDirectory
 from ...training.evaluation.best_so_far import VALIDATION
 from ...training.runs.recipe import batch_of, is_own_log, rate_for, training_samples
-from ...training.runs.run_config import MODES, RunConfig, kind_of, read_config, settings
+from ...training.runs.run_config import MODES, RunConfig, read_config
 from .devices import settle_for_model
 from .model_options import model_options, option, parse_own
 from .readable_dataset import readable_dataset
+from .setting_options import setting_option, setting_options
 
 # Published options without meaning here -> why, and the published default.
 WITHOUT_MEANING = {
@@ -40,7 +42,7 @@ OF_FILE = "merlin_sim.of_file"
 """Where it keeps the names that the config file has, those that are off among them."""
 PRESET = "merlin_sim.preset"
 """Where it keeps the preset's name."""
-SETTINGS = {name: (known, hint) for name, known, hint in settings()}
+SETTINGS = settings_of(RunConfig)
 OFF = {"dropout_rate": -1}
 """What is given in place of None, as the published command line has it."""
 OFF |= {name: known.off for name, (known, _) in SETTINGS.items() if known.off is not None}
@@ -68,28 +70,6 @@ def _take_preset(ctx: click.Context, param: click.Parameter, name: str | None) -
     if name is not None:  # what a config file says wins
         ctx.meta[PRESET] = name
         ctx.default_map = {**PRESETS[name].values, **(ctx.default_map or {})}
-
-
-def _flag(name: str, default: bool, flags: str, help_text: str) -> Callable[[Any], Any]:
-    return click.option(flags or f"--{name}/--no_{name}", name, default=default, help=help_text)
-
-
-def setting_options(names: Iterable[str]) -> list[Callable[[Any], Any]]:
-    """Make the options of some settings of a run, with their defaults and lines of help."""
-    defaults = {entry.name: entry.default for entry in dataclasses.fields(RunConfig)}
-    return [_setting_option(name, defaults[name]) for name in names]
-
-
-def _setting_option(name: str, default: Any) -> Callable[[Any], Any]:
-    known, hint = SETTINGS[name]
-    kind: Any = kind_of(hint)
-    if kind is bool:
-        return _flag(name, default, known.flags, known.help)
-    if default is dataclasses.MISSING:
-        return click.option(f"--{name}", type=str, required=True, help=known.help)
-    kind = str if kind is Path else click.Choice(known.choices) if known.choices else kind
-    shown = known.off if default is None else str(default) if kind is str else default
-    return click.option(f"--{name}", type=kind, default=shown, show_default=True, help=known.help)
 
 
 def _published_option(name: str) -> Callable[[Any], Any]:
@@ -138,9 +118,11 @@ OPTIONS = [
         help="A named set of values, for those of these options that are not given. "
         + " ".join(f"{name}: {preset.help}" for name, preset in PRESETS.items()),
     ),
-    *setting_options(["dataset_dir", "feature_spec"]),
+    *setting_options(RunConfig, ["dataset_dir", "feature_spec"]),
     *MODEL,
-    *setting_options(n for n in SETTINGS if n not in ("dataset_dir", "feature_spec", "mode")),
+    *setting_options(
+        RunConfig, (n for n in SETTINGS if n not in ("dataset_dir", "feature_spec", "mode"))
+    ),
     *map(_published_option, WITHOUT_MEANING),
 ]
 
@@ -149,7 +131,7 @@ def run_options(mode: str) -> Callable[[Any], Any]:
     """Decorate a command with all options of a run; ``--mode`` is ``mode`` by default."""
 
     def decorate(function: Any) -> Any:
-        for add in reversed([*OPTIONS, _setting_option("mode", mode)]):
+        for add in reversed([*OPTIONS, setting_option(RunConfig, "mode", mode)]):
             function = add(function)
         return function
 

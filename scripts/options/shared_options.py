@@ -11,84 +11,10 @@ import click
 
 from ...parallel.checkpoints.asked_step import BEST, WANTED, is_choice
 from ...schemas.layout_names import PUBLISHED, LayoutNames
-from ...serving.limits import Limits
-from ...serving.settings import LogSettings
 
 overwrite_directory = click.option(
     "--overwrite", is_flag=True, help="Replace the output directory."
 )
-
-
-def limit_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the limits of a request; the command gets them as ``limits``."""
-
-    @functools.wraps(function)
-    def with_limits(*, max_candidates: int, max_history: int, **values: Any) -> Any:
-        return function(limits=Limits(max_candidates, max_history), **values)
-
-    history = click.option(
-        "--max_history",
-        default=Limits.max_history,
-        show_default=True,
-        help="Positions of a history as it is given, of which the model reads the newest; "
-        "longer ones are refused.",
-    )
-    candidates = click.option(
-        "--max_candidates",
-        default=Limits.max_candidates,
-        show_default=True,
-        help="Candidates per event, rows per request of ids; more are refused.",
-    )
-    return candidates(history(with_limits))
-
-
-def request_log_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add what is kept of requests; the command gets it as ``request_log``, None for nothing."""
-
-    @functools.wraps(function)
-    def with_log(
-        *,
-        log_requests: Path | None,
-        log_share: float,
-        log_mib: int,
-        hash_users: bool,
-        **values: Any,
-    ) -> Any:
-        log = None
-        if log_requests is not None:
-            log = LogSettings(log_requests, log_share, log_mib, hash_users)
-        elif (log_share, log_mib, hash_users) != (LogSettings.share, LogSettings.most_mib, False):
-            raise click.UsageError(
-                "expected --log_share, --log_mib and --hash_users with --log_requests only."
-            )
-        return function(request_log=log, **values)
-
-    options = (
-        click.option(
-            "--log_requests",
-            type=click.Path(path_type=Path, file_okay=False),
-            help="Directory in which a share of the events is kept, with ids, scores and version, "
-            "for `merlin-sim drift`. [default: nothing is kept]",
-        ),
-        click.option(
-            "--log_share",
-            default=LogSettings.share,
-            show_default=True,
-            help="Share of the events that is kept.",
-        ),
-        click.option(
-            "--log_mib",
-            default=LogSettings.most_mib,
-            show_default=True,
-            help="MiB that are kept at most; the oldest go.",
-        ),
-        click.option(
-            "--hash_users",
-            is_flag=True,
-            help="Keep a hash in place of what the user's columns have.",
-        ),
-    )
-    return functools.reduce(lambda found, add: add(found), reversed(options), with_log)
 
 
 def layout_names(function: Callable[..., Any]) -> Callable[..., Any]:

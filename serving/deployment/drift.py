@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -109,39 +109,41 @@ def _plain(values: Array, places: Array | None) -> Array:
     return np.asarray(np.linalg.norm(values.astype(np.float64), axis=1).astype(np.float32))
 
 
-class SeenRequests(NamedTuple):
-    """Events that a server logged."""
+@dataclass(frozen=True)
+class Side:
+    """One of two sides that are compared."""
 
     columns: SeenColumns
-    """A user and a history count once for each event, candidates one by one."""
-    scores: Array
-    """Of all candidates."""
-    events: int
-    versions: list[int]
-    """Of the models that answered."""
-    hashed: bool
-    """Whether hashes stand in place of users, in any of them."""
+    """Of requests, a user and a history count once for each event, candidates one by one."""
+    facts: dict[str, Any]
+    """What it is, as JSON can hold it."""
+    scores: Array | None
+    """None where there are none to compare."""
+    hashed: bool = False
+    """Whether hashes stand in place of users, in any of the requests."""
 
 
 def see_requests(
     reference: DatasetDirectory,
-    files: Sequence[LoggedFile],
+    directory: Path,
     events: int,
     left_out: Collection[str],
     narrator: Narrator,
-) -> SeenRequests:
+) -> Side:
     """Count what the newest events hold.
 
     Args:
         reference: The dataset that they are compared with.
-        files: Of the log, oldest first.
+        directory: Of the log.
         events: How many at most.
         left_out: Columns that are not looked at.
         narrator: Shows progress.
 
     Raises:
-        MerlinSimError: Where ids mean something else than the reference's, or a line is damaged.
+        MerlinSimError: Where there are none, ids mean something else than the reference's, or a
+            line is damaged.
     """
+    files = logged_files(directory)
     for file in files:
         _require_same_ids(file, reference)
     found: dict[str, list[Array]] = {}
@@ -178,8 +180,13 @@ def see_requests(
             columns.counts[name] = _counted(values, name, domain[1])
     of_all = np.concatenate([np.zeros(0, np.float32), *scores])
     columns.rows = len(of_all)
+    if not len(of_all):
+        raise MerlinSimError(
+            f"{directory}: expected logged events with candidates; there are none."
+        )
     versions = sorted({file.version for file in files})
-    return SeenRequests(columns, of_all, len(scores), versions, hashed)
+    facts = {"path": str(directory), "events": len(scores), "versions": versions}
+    return Side(columns, facts, of_all, hashed)
 
 
 def _require_same_ids(file: LoggedFile, reference: DatasetDirectory) -> None:
@@ -237,32 +244,68 @@ class Comparison:
     """Values whose distributions can be drawn."""
 
 
-def compare_datasets(
-    reference: DatasetDirectory,
-    new: DatasetDirectory,
-    mapping: str,
-    rows: int,
-    left_out: Sequence[str],
-    scores: tuple[Path, Path] | None,
-    bounds: DriftBounds,
-    narrator: Narrator,
-) -> Comparison:
-    """Compare two datasets.
+@dataclass(frozen=True)
+class Drift:
+    """How a dataset is compared with what came after it."""
 
-    Args:
-        reference: The older one.
-        new: The newer one, of the same ids or more.
-        mapping: Which rows.
-        rows: How many of each at most.
-        left_out: Columns that are not compared.
-        scores: Results directories of runs that saved scores, the older first.
-        bounds: What is too far.
-        narrator: Shows progress.
+    mapping: str
+    """Which rows of datasets."""
+    rows: int
+    """How many rows, or events, at most."""
+    left_out: Sequence[str]
+    """Columns that are not compared."""
+    bounds: DriftBounds
+    narrator: Narrator
 
-    Raises:
-        MerlinSimError: Where ids mean other things, columns are unknown, or scores are missing.
-    """
-    _check_left_out(left_out, {*reference.schema.column_names, *new.schema.column_names})
+    def compare(
+        self,
+        reference: DatasetDirectory,
+        new: DatasetDirectory | Path,
+        scores: Path | None,
+        new_scores: Path | None,
+    ) -> Comparison:
+        """Compare.
+
+        Args:
+            reference: The older dataset, or the one that the served model was trained on.
+            new: A newer one, of the same ids or more, or the directory of a log of requests.
+            scores: Results directory of a run that saved scores of the older data; None to compare
+                none.
+            new_scores: The same of the newer; requests have theirs.
+
+        Raises:
+            MerlinSimError: Where ids mean other things, columns are unknown, or scores are missing.
+        """
+        is_dataset = isinstance(new, DatasetDirectory)
+        names = set(reference.schema.column_names)
+        if isinstance(new, DatasetDirectory):
+            _check_left_out(self.left_out, names | set(new.schema.column_names))
+            _require_ids_of(reference, new)
+        else:
+            _check_left_out(self.left_out, names)
+        found, later = (None if path is None else _scores(path) for path in (scores, new_scores))
+        if isinstance(new, DatasetDirectory):
+            newer = self._see(new, later)
+        else:
+            newer = see_requests(reference, new, self.rows, self.left_out, self.narrator)
+        older = self._see(reference, found)
+        findings, curves = _findings(older, newer, self.bounds)
+        notes = []
+        if alone := sorted(older.columns.columns ^ newer.columns.columns):
+            where = "in one of the datasets alone" if is_dataset else "not in the requests"
+            notes.append(f"{', '.join(alone)}: {where}")
+        if newer.hashed:
+            notes.append("users were hashed, and are not compared")
+        facts = {"reference": older.facts, "new": newer.facts, "mapping": self.mapping}
+        return Comparison(findings, notes, facts, curves)
+
+    def _see(self, dataset: DatasetDirectory, scores: Array | None) -> Side:
+        seen = see_columns(dataset, self.mapping, self.rows, self.left_out, self.narrator)
+        facts = {"path": str(dataset.path), "fingerprint": fingerprint(dataset), "rows": seen.rows}
+        return Side(seen, facts, scores)
+
+
+def _require_ids_of(reference: DatasetDirectory, new: DatasetDirectory) -> None:
     problems = other_meanings(note_of(reference), new.schema, new.path)
     if problems:
         lines = "\n".join(f"  {problem}" for problem in problems)
@@ -270,62 +313,6 @@ def compare_datasets(
             f"{new.path} cannot be compared with {reference.path}: preprocess it with the "
             f"vocabularies of that one (--fitted), as they are or grown:\n{lines}"
         )
-    scored = None if scores is None else (_scores(scores[0]), _scores(scores[1]))
-    seen = [see_columns(side, mapping, rows, left_out, narrator) for side in (reference, new)]
-    findings, curves = _findings(seen[0], seen[1], scored, bounds)
-    alone = sorted(seen[0].columns ^ seen[1].columns)
-    notes = [f"{', '.join(alone)}: in one of the datasets alone"] if alone else []
-    facts = {
-        name: {"path": str(side.path), "fingerprint": fingerprint(side), "rows": counted.rows}
-        for name, side, counted in zip(("reference", "new"), (reference, new), seen, strict=True)
-    }
-    return Comparison(findings, notes, {**facts, "mapping": mapping}, curves)
-
-
-def compare_requests(
-    reference: DatasetDirectory,
-    requests: Path,
-    mapping: str,
-    rows: int,
-    left_out: Sequence[str],
-    scores: Path | None,
-    bounds: DriftBounds,
-    narrator: Narrator,
-) -> Comparison:
-    """Compare what a server logged with a dataset.
-
-    Args:
-        reference: That the served model was trained on.
-        requests: Directory of the log.
-        mapping: Which rows of the reference.
-        rows: How many rows of it, and how many events, at most.
-        left_out: Columns that are not compared.
-        scores: Results directory of a run that saved scores; None to compare none.
-        bounds: What is too far.
-        narrator: Shows progress.
-
-    Raises:
-        MerlinSimError: Where ids mean other things, columns are unknown, or anything is missing.
-    """
-    _check_left_out(left_out, set(reference.schema.column_names))
-    asked = see_requests(reference, logged_files(requests), rows, left_out, narrator)
-    if not len(asked.scores):
-        raise MerlinSimError(f"{requests}: expected logged events with candidates; there are none.")
-    seen = see_columns(reference, mapping, rows, left_out, narrator)
-    scored = None if scores is None else (_scores(scores), asked.scores)
-    findings, curves = _findings(seen, asked.columns, scored, bounds)
-    alone = sorted(seen.columns - asked.columns.columns)
-    notes = [f"{', '.join(alone)}: not in the requests"] if alone else []
-    if asked.hashed:
-        notes.append("users were hashed, and are not compared")
-    facts = {
-        "reference": {
-            "path": str(reference.path), "fingerprint": fingerprint(reference), "rows": seen.rows
-        },
-        "new": {"path": str(requests), "events": asked.events, "versions": asked.versions},
-        "mapping": mapping,
-    }  # fmt: skip
-    return Comparison(findings, notes, facts, curves)
 
 
 def _check_left_out(left_out: Sequence[str], names: set[str]) -> None:
@@ -338,19 +325,17 @@ def _check_left_out(left_out: Sequence[str], names: set[str]) -> None:
 
 
 def _findings(
-    reference: SeenColumns,
-    new: SeenColumns,
-    scored: tuple[Array, Array] | None,
-    bounds: DriftBounds,
+    older: Side, newer: Side, bounds: DriftBounds
 ) -> tuple[list[Finding], dict[str, tuple[Array, Array]]]:
     """Compare what both hold; give what can be drawn of it too."""
+    reference, new = older.columns, newer.columns
     findings = list(compare(reference, new, bounds))
     curves: dict[str, tuple[Array, Array]] = {}
     if len(reference.lengths) and len(new.lengths):
         curves[LENGTHS.capitalize()] = reference.lengths, new.lengths
-    if scored is not None:
-        findings.append(values_finding("score", SCORES, *scored, bounds=bounds))
-        curves[SCORES.capitalize()] = scored[0], scored[1]
+    if older.scores is not None and newer.scores is not None:
+        findings.append(values_finding("score", SCORES, older.scores, newer.scores, bounds))
+        curves[SCORES.capitalize()] = older.scores, newer.scores
     return findings, curves
 
 

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...foundation.settings import require_settings, setting
+
 Array = npt.NDArray[Any]
 
 BINS = 10
@@ -107,14 +109,31 @@ class SeenColumns:
 class DriftBounds:
     """What is too far."""
 
-    psi: float
-    """Population stability index."""
-    ks: float
-    """Kolmogorov and Smirnov's distance."""
-    unknown: float
-    """By how much the share of unknown ids may rise."""
-    label_rate: float
-    """By how much the share of clicks may change."""
+    psi: float = setting(
+        0.25, "Population stability index above which a feature has drifted.", at_least=0
+    )
+    ks: float = setting(
+        0.2,
+        "Kolmogorov and Smirnov's distance above which it has.",
+        at_least=0,
+        at_most=1,
+    )
+    unknown: float = setting(
+        0.1,
+        "Rise of the share of ids unknown to REFERENCE above which it has.",
+        at_least=0,
+        at_most=1,
+    )
+    label_rate: float = setting(
+        0.05,
+        "Change of the share of clicks above which labels have.",
+        at_least=0,
+        at_most=1,
+    )
+
+    def __post_init__(self) -> None:
+        """Check all."""
+        require_settings(self)
 
 
 @dataclass(frozen=True)

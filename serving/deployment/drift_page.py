@@ -10,14 +10,11 @@ from typing import Any
 import numpy as np
 from matplotlib import pyplot as plt
 
-from ...foundation.digest import with_own_digest
-from ...foundation.exceptions import MerlinSimError
-from ...foundation.files import write_text_atomically
 from ...training.reports.figures import COLORS
 from ...training.reports.page import Figures, Page, Table, Text
 from ...training.reports.report import as_images
 from .drift_findings import Array, DriftBounds, Finding
-from .server_page import DISTANCES, DISTANCES_CAPTION, DRIFT, FORMAT
+from .server_page import DISTANCES, DISTANCES_CAPTION, FORMAT
 
 HEAD = ("Feature", "What", "Values", "New values", "Mean", "New mean", "Unknown", "New unknown",
         "PSI", "KS", "Too far")  # fmt: skip
@@ -82,12 +79,6 @@ def write_drift(
     page.add("Figures", Figures(as_images(figures, CAPTIONS)))
     compared = [[name, str(value)] for name, value in facts.items()]
     page.add("What was compared", Table(["", ""], compared))
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        (directory / DRIFT).unlink(missing_ok=True)  # another one's, beside the new page
-    except OSError as error:
-        raise MerlinSimError(f"{directory} cannot be written: {error.strerror}") from error
-    written = page.write(directory, "drift")
     document = {
         "format": FORMAT,
         "drifted": drifted,
@@ -95,8 +86,7 @@ def write_drift(
         "findings": [found.to_dict() for found in findings],
         **facts,
     }
-    write_text_atomically(directory / DRIFT, with_own_digest(document))
-    return written
+    return page.write(directory, "drift", document)
 
 
 def _draw_distances(findings: Sequence[Finding], bounds: DriftBounds) -> Any:

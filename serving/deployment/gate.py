@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +18,8 @@ from ...schemas.dataset import DatasetDirectory
 from ...schemas.known_keys import domain_of
 from ...training.evaluation.scored_rows import ScoredRows
 from ...training.reports.difference import difference
-from ...training.reports.user_bootstrap import DRAWS, OfUsers, UserBootstrap
+from ...training.reports.user_bootstrap import OfUsers, UserBootstrap
+from .gate_rules import AUC, CALIBRATION, LOG_LOSS, MORE_IS_BETTER, TITLES, GateRules
 from .judged import Array, Judged
 
 ROWS_PER_BATCH = 4096
@@ -159,32 +160,6 @@ def _unknown(values: Array, name: str, current: Judged, dataset: DatasetDirector
 
 NOT_WORSE, WORSE, NOT_KNOWN = "not worse", "worse", "not known"
 TOO_FEW = "too few"
-AUC, LOG_LOSS, CALIBRATION = "auc", "log_loss", "calibration_error"
-MORE_IS_BETTER = {AUC: True, LOG_LOSS: False, CALIBRATION: False}
-TITLES = {AUC: "AUC", LOG_LOSS: "Log loss", CALIBRATION: "Calibration error"}
-
-
-class Margins(NamedTuple):
-    """By how much a challenger may be worse, absolute; 0 or more."""
-
-    auc: float
-    log_loss: float
-    calibration_error: float
-
-
-@dataclass(frozen=True)
-class GateRules:
-    """When a challenger passes."""
-
-    margins: Margins
-    least_users: int = 100
-    """Users below which a segment is reported, and not judged."""
-    strict_segments: bool = False
-    """Whether a segment has to be known to be not worse; else it must not be known to be worse."""
-    draws: int = DRAWS
-    """Sets of users that are drawn."""
-    seed: int = 0
-    """Of the draws."""
 
 
 @dataclass(frozen=True)
@@ -203,11 +178,6 @@ class Judgement:
     """Of the difference, 95% over users."""
     margin: float
     verdict: str
-
-    @property
-    def is_of_all(self) -> bool:
-        """Whether it is of all rows."""
-        return self.segment == ALL
 
 
 @dataclass(frozen=True)
@@ -230,14 +200,14 @@ class Gate:
     def _keeps_out(self, found: Judgement) -> bool:
         if found.verdict in (NOT_WORSE, TOO_FEW):
             return False
-        return found.verdict == WORSE or found.is_of_all or self.rules.strict_segments
+        return found.verdict == WORSE or found.segment == ALL or self.rules.strict_segments
 
     def to_dict(self) -> dict[str, Any]:
         """Return what JSON can hold."""
         return {
             "passed": self.passed,
             "reasons": self.reasons,
-            "rules": {**asdict(self.rules), "margins": self.rules.margins._asdict()},
+            "rules": {**asdict(self.rules), "margins": self.rules.margins},
             "judgements": [asdict(found) for found in self.judgements],
         }
 
@@ -289,7 +259,7 @@ def _judge(
     drawn: list[Array],
     rules: GateRules,
 ) -> Judgement:
-    margin: float = getattr(rules.margins, measure)
+    margin = rules.margins[measure]
     if not np.isfinite(values).all():
         return Judgement(
             measure=measure, challenger=None, current=None, difference=None, interval=None,

@@ -8,27 +8,22 @@ from typing import Any
 
 from matplotlib import pyplot as plt
 
-from ...foundation.digest import with_own_digest
-from ...foundation.exceptions import MerlinSimError
-from ...foundation.files import write_text_atomically
 from ...training.reports.figures import COLORS
 from ...training.reports.page import Figures, Page, Table, Text
 from ...training.reports.report import as_images
 from .gate import (
     ALL,
     LONG_HISTORIES,
-    MORE_IS_BETTER,
     NEW_ITEMS,
     NEW_USERS,
     NOT_WORSE,
-    TITLES,
     WORSE,
     Gate,
     Judgement,
 )
+from .gate_rules import MORE_IS_BETTER, TITLES
 
 FORMAT = 2
-GATE = "gate.json"
 HEAD = ("", "Measure", "Rows", "Users", "Current", "Challenger", "Difference", "95% over users", "")
 HOW_TO_READ = (
     "Users are drawn with replacement, all rows of a user with it, and both models are measured on "
@@ -83,15 +78,8 @@ def write_gate(
     page.add("Measures", Table(HEAD, rows_of(gate)), Text(HOW_TO_READ), Text(_segments(long_from)))
     page.add("Differences", Figures(as_images({"differences": _draw(gate)}, CAPTIONS)))
     page.add("What was compared", Table(["", "Challenger", "Current"], _compared(facts)))
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        (directory / GATE).unlink(missing_ok=True)  # another one's, beside the new page
-    except OSError as error:
-        raise MerlinSimError(f"{directory} cannot be written: {error.strerror}") from error
-    written = page.write(directory, "gate")
     document = {"format": FORMAT, **gate.to_dict(), "long_from": long_from, **facts}
-    write_text_atomically(directory / GATE, with_own_digest(document))
-    return written
+    return page.write(directory, "gate", document)
 
 
 CAPTIONS = {

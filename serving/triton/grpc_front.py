@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,33 +31,22 @@ ASKED_OF_TRITON = (
 ABOUT_THE_SERVER = ("ServerLive", "ServerReady")
 """Not held while Triton is replaced."""
 RETRY_AFTER = (("retry-pushback-ms", "1000"),)
-Metadata = tuple[tuple[str, str], ...]
 _FAULTS = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
 
 
+@dataclass(eq=False)
 class GrpcFront(grpc.GenericRpcHandler):
-    """Answers gRPC as long as it runs.
+    """Answers gRPC as long as it runs."""
 
-    Args:
-        upstreams: Where requests go.
-        access: Who may ask.
-        admission: How much is taken at once.
-        seconds: How long a request may take.
-        most_bytes: Of a request.
-    """
-
-    def __init__(
-        self,
-        upstreams: Upstreams,
-        access: Access,
-        admission: Admission,
-        seconds: float,
-        most_bytes: int,
-    ) -> None:
-        """Listen to nothing yet."""
-        self._upstreams, self._access, self._admission = upstreams, access, admission
-        self._seconds, self._most_bytes = seconds, most_bytes
-        self._server: grpc.aio.Server | None = None
+    upstreams: Upstreams
+    """Where requests go."""
+    access: Access
+    admission: Admission
+    seconds: float
+    """How long a request may take."""
+    most_bytes: int
+    """Of a request."""
+    _server: grpc.aio.Server | None = field(init=False, default=None)
 
     async def start(self, address: str, tls: tuple[Path, Path] | None) -> None:
         """Listen.
@@ -69,7 +59,7 @@ class GrpcFront(grpc.GenericRpcHandler):
             OSError: Where the port cannot be listened at.
         """
         options = [
-            *GRPC_OPTIONS[1:], ("grpc.max_receive_message_length", self._most_bytes),
+            *GRPC_OPTIONS[1:], ("grpc.max_receive_message_length", self.most_bytes),
             ("grpc.so_reuseport", 0),
         ]  # fmt: skip
         self._server = grpc.aio.server(options=options)
@@ -112,13 +102,13 @@ class GrpcFront(grpc.GenericRpcHandler):
 
     async def _check(self, context: Any) -> None:
         given = dict(context.invocation_metadata())
-        if not self._access.allows(given.get("authorization")):
+        if not self.access.allows(given.get("authorization")):
             code = grpc.StatusCode.UNAUTHENTICATED
             await _abort(context, code, "expected metadata `authorization: Bearer TOKEN`")
 
     async def _about_the_server(self, method: str, request: bytes, context: Any) -> bytes:
-        upstream = self._upstreams.active
-        if upstream is not None and not self._upstreams.is_ending:
+        upstream = self.upstreams.active
+        if upstream is not None and not self.upstreams.is_ending:
             try:
                 found: bytes = await upstream.grpc.unary_unary(method)(request, timeout=5.0)
                 return found
@@ -128,7 +118,7 @@ class GrpcFront(grpc.GenericRpcHandler):
 
     async def _ask(self, method: str, request: bytes, context: Any) -> bytes:
         left = context.time_remaining()
-        seconds = self._seconds if left is None else min(left, self._seconds)
+        seconds = self.seconds if left is None else min(left, self.seconds)
 
         async def send(upstream: Upstream) -> bytes | grpc.aio.AioRpcError | None:
             try:
@@ -137,11 +127,11 @@ class GrpcFront(grpc.GenericRpcHandler):
             except grpc.aio.AioRpcError as error:
                 return None if _is_lost(error) else error
 
-        if self._upstreams.is_ending:
+        if self.upstreams.is_ending:
             return await _abort(context, grpc.StatusCode.UNAVAILABLE, "the server ends")
         try:
-            with self._admission.enter(len(request)):
-                asked = self._upstreams.ask(send, lambda found: False)
+            with self.admission.enter(len(request)):
+                asked = self.upstreams.ask(send, lambda found: False)
                 found = await asyncio.wait_for(asked, seconds)
         except TooMuchError as error:
             return await _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))

@@ -17,6 +17,7 @@ import numpy as np
 import triton_python_backend_utils as backend
 
 from ..limits import NOT_NOW
+from ..settings import ModelSettings
 from ..workers.protocol import (
     ANSWER,
     FAILED,
@@ -27,7 +28,6 @@ from ..workers.protocol import (
     STUB,
     UNAVAILABLE,
     Frame,
-    read_workers,
     receive_frame,
     send_frame,
     write_process,
@@ -81,7 +81,7 @@ class TritonPythonModel:
         self.name = args["model_name"]
         self.folder = Path(args["model_repository"]).parents[1]
         write_process(self.folder, self.name, STUB)
-        self.socket, self.workers = read_workers(self.folder)
+        self.socket = ModelSettings.read(self.folder).fork_server
         # Triton merges what waits while this is busy, if the model takes several rows at once.
         self.waits = '"max_batch_size":0' not in args["model_config"].replace(" ", "")
         self.waiting: dict[int, _Waiting] = {}
@@ -124,14 +124,7 @@ class TritonPythonModel:
             connection = socket.socket(socket.AF_UNIX)
             try:
                 connection.connect(self.socket)
-                send_frame(
-                    connection,
-                    {
-                        "folder": str(self.folder),
-                        "model": self.name,
-                        "worker": self.workers[self.name],
-                    },
-                )
+                send_frame(connection, {"folder": str(self.folder), "model": self.name})
                 ready = receive_frame(connection)
             except OSError:
                 ready = None

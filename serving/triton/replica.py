@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -51,55 +52,50 @@ class _Connection(http.client.HTTPConnection):
         self.sock.connect(str(self._path))
 
 
+@dataclass(eq=False)
 class Replica:
-    """A Triton from its start to its end, watched by a thread.
+    """A Triton from its start to its end, watched by a thread. Making one starts it."""
 
-    Args:
-        folder: Of its own, with its models.
-        models: Their names.
-        start: Starts the process on that folder, given the token that manages it.
-        options: How long it may take.
-        clear: Removes what it leaves in shared memory.
-    """
+    folder: Path
+    """Of its own, with its models."""
+    models: Sequence[str]
+    """Their names."""
+    start: Callable[[Path, str], OwnProcess]
+    """Starts the process on that folder, given the token that manages it."""
+    options: ServerOptions
+    """How long it may take."""
+    clear: Callable[[], None] = lambda: None
+    """Removes what it leaves in shared memory."""
+    is_ready: bool = field(init=False, default=False)
+    has_answered: bool = field(init=False, default=False)
+    """Whether it has answered anybody's request."""
+    problem: str | None = field(init=False, default=None)
+    """Why it cannot be asked any more; None as long as it can."""
+    is_worth_another: bool = field(init=False, default=True)
+    """Whether another start may go better."""
 
-    def __init__(
-        self,
-        folder: Path,
-        models: Sequence[str],
-        start: Callable[[Path, str], OwnProcess],
-        options: ServerOptions,
-        clear: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __post_init__(self) -> None:
         """Start it."""
-        self.folder, self.models = folder, tuple(models)
         self.token = secrets.token_hex(16)
-        self.is_ready = False
-        self.has_answered = False
-        """Whether it has answered anybody's request."""
-        self.problem: str | None = None
-        """Why it cannot be asked any more; None as long as it can."""
-        self.is_worth_another = True
-        """Whether another start may go better."""
-        self._options, self._clear = options, clear
         self._last: list[Callable[[], None]] = []
         self._suspected = threading.Event()
         self._is_ending = False
-        self.process = start(folder, self.token)
-        self._thread = threading.Thread(target=self._run, name=f"watch {folder.name}", daemon=True)
+        self.process = self.start(self.folder, self.token)
+        name = f"watch {self.folder.name}"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def suspect(self) -> None:
         """Check it now: a request was not answered as it should be."""
         self._suspected.set()
 
-    def end(self) -> int:
+    def end(self) -> None:
         """Let it answer what it has in hand, then end."""
         self._is_ending = True
         self._suspected.set()
-        code = self.process.end()
+        self.process.end()
         self._thread.join()
         self.remove()
-        return code
 
     def kill(self) -> None:
         """End it at once, with all that it started."""
@@ -120,7 +116,7 @@ class Replica:
 
     def remove(self) -> None:
         """Remove what it left."""
-        self._clear()
+        self.clear()
         while self._last:
             self._last.pop()()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -143,7 +139,7 @@ class Replica:
         self.is_ready = False
 
     def _wait_until_it_answers(self) -> None:
-        end = time.monotonic() + self._options.start_timeout
+        end = time.monotonic() + self.options.start_timeout
         idleness = Idleness(self._processes)
         while not self._is_ending:
             if (code := self.process.ended()) is not None:
@@ -158,7 +154,7 @@ class Replica:
                 )
             if time.monotonic() > end:
                 raise ReplicaError(
-                    f"Triton was not ready after {self._options.start_timeout:.0f} s "
+                    f"Triton was not ready after {self.options.start_timeout:.0f} s "
                     "(`start_timeout`)"
                 )
             time.sleep(LOOKS_EVERY)
@@ -177,7 +173,7 @@ class Replica:
 
     def _warm_up(self, model: str) -> None:
         try:
-            status, content = self._probe(model, self._options.start_timeout)
+            status, content = self._probe(model, self.options.start_timeout)
         except (OSError, http.client.HTTPException) as error:
             code = self.process.ended()
             how = repr(error) if code is None else f"Triton ended {describe_end(code)}"
@@ -204,7 +200,7 @@ class Replica:
                 waited = time.monotonic() - asked
                 if idleness.lasted(PROBE_SECONDS / 2):
                     return f"the model {model!r} stood still for {waited:.0f} s"
-                if waited > self._options.request_timeout:
+                if waited > self.options.request_timeout:
                     return f"the model {model!r} did not answer for {waited:.0f} s"
             except (OSError, http.client.HTTPException) as error:
                 errors += 1

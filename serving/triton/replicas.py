@@ -35,42 +35,39 @@ class _Loading:
     replica: Replica
 
 
+@dataclass
 class Replicas:
     """Sees that one Triton answers, with the version that should be served.
 
-    Args:
-        wanted: Says what should be served now.
-        make: Starts a Triton on a version.
-        switch: Called with which one answers from now on; None for none.
-        say: Called with what happens, in sentences.
-        has_standby: Whether one more is kept ready.
-        clock: Returns the time, in seconds.
+    Making one starts the first.
+
+    Raises:
+        MerlinSimError: Where there is nothing to serve, or it is damaged.
     """
 
-    def __init__(
-        self,
-        wanted: Callable[[], ServedVersion],
-        make: Callable[[ServedVersion], Replica],
-        switch: Callable[[Replica | None], None],
-        say: Callable[[str], None],
-        has_standby: bool,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """Start the first.
+    wanted: Callable[[], ServedVersion]
+    """Says what should be served now."""
+    make: Callable[[ServedVersion], Replica]
+    """Starts a Triton on a version."""
+    switch: Callable[[Replica | None], None]
+    """Called with which one answers from now on; None for none."""
+    say: Callable[[str], None]
+    """Called with what happens, in sentences."""
+    has_standby: bool
+    """Whether one more is kept ready."""
+    clock: Callable[[], float] = time.monotonic
+    """Returns the time, in seconds."""
 
-        Raises:
-            MerlinSimError: Where there is nothing to serve, or it is damaged.
-        """
-        self._wanted, self._make, self._switch, self._say = wanted, make, switch, say
-        self._has_standby, self._clock = has_standby, clock
-        self.serving = wanted()
+    def __post_init__(self) -> None:
+        """Start the first."""
+        self.serving = self.wanted()
         self.active: Replica | None = None
-        self.standby: Replica | None = make(self.serving)
+        self.standby: Replica | None = self.make(self.serving)
         self._loading: _Loading | None = None
         self._refused: ServedVersion | None = None
         self._problem = ""
         self._failures = 0
-        self._next_start = self._looked = clock()
+        self._next_start = self._looked = self.clock()
         self._ending: list[threading.Thread] = []
 
     def look(self) -> None:
@@ -93,30 +90,30 @@ class Replicas:
         self._look_for_version()
         self._start_another()
 
-    def stop(self) -> int:
-        """Let the one that answers answer what it has in hand; the exit code of it."""
+    def stop(self) -> None:
+        """End the others, and let the one that answers answer what it has in hand."""
         others = [self.standby, None if self._loading is None else self._loading.replica]
         for other in others:
             if other is not None:
                 other.kill()
-        code = 0 if self.active is None else self.active.end()
+        if self.active is not None:
+            self.active.end()
         for thread in self._ending:
             thread.join()
         self.active = self.standby = self._loading = None
-        return code
 
     def _is_prepared(self) -> bool:
         return self.standby is not None and self.standby.is_ready
 
     def _activate(self, replica: Replica) -> None:
         self.active = replica
-        self._switch(replica)
+        self.switch(replica)
 
     def _drop_active(self, replica: Replica) -> None:
         self.active = None
-        self._switch(None)
+        self.switch(None)
         how = "the one that stands by answers" if self.standby is not None else "starting another"
-        self._say(f"{replica.problem}, unexpectedly: {how}")
+        self.say(f"{replica.problem}, unexpectedly: {how}")
         self._in_background(replica.kill)
         # One that never answered anybody is no better than one that never started.
         self._failures = 0 if replica.has_answered else self._failures + 1
@@ -129,8 +126,8 @@ class Replicas:
         most = MOST_STARTS if replica.is_worth_another else MOST_EXITS
         self._give_up_if_it_is_enough(replica, most)
         if self._failures >= most:
-            self._next_start = self._clock() + PAUSE_SECONDS
-        self._say(f"{replica.problem}: starting it again ({self._failures + 1} of {most})")
+            self._next_start = self.clock() + PAUSE_SECONDS
+        self.say(f"{replica.problem}: starting it again ({self._failures + 1} of {most})")
 
     def _give_up_if_it_is_enough(self, replica: Replica, most: int) -> None:
         if self._failures >= most and self.active is None and self.standby is None:
@@ -140,26 +137,26 @@ class Replicas:
             )
 
     def _start_another(self) -> None:
-        is_needed = self._has_standby or self.active is None
+        is_needed = self.has_standby or self.active is None
         if self.standby is not None or self._loading is not None or not is_needed:
             return
-        if self._clock() >= self._next_start:
+        if self.clock() >= self._next_start:
             try:
-                self.standby = self._make(self.serving)
+                self.standby = self.make(self.serving)
             except (MerlinSimError, OSError) as error:
-                self._next_start = self._clock() + PAUSE_SECONDS
-                self._say(f"no other can be started: {error}")
+                self._next_start = self.clock() + PAUSE_SECONDS
+                self.say(f"no other can be started: {error}")
 
     def _look_for_version(self) -> None:
-        now = self._clock()
+        now = self.clock()
         if self._loading is not None or self.active is None or now - self._looked < LOOKS_EVERY:
             return
         self._looked = now
         try:
-            wanted = self._wanted()
+            wanted = self.wanted()
         except MerlinSimError as error:
             if str(error) != self._problem:
-                self._say(f"{error}\nversion {self.serving.number} goes on answering")
+                self.say(f"{error}\nversion {self.serving.number} goes on answering")
             self._problem = str(error)
             return
         self._problem = ""
@@ -170,14 +167,14 @@ class Replicas:
 
     def _begin(self, wanted: ServedVersion) -> None:
         try:
-            replica = self._make(wanted)
+            replica = self.make(wanted)
         except (MerlinSimError, OSError) as error:
             self._refuse(wanted, str(error))
             return
         if self.standby is not None:  # of memory two are enough
             self._in_background(self.standby.kill)
             self.standby = None
-        self._say(f"loading version {wanted.number}; version {self.serving.number} answers")
+        self.say(f"loading version {wanted.number}; version {self.serving.number} answers")
         self._loading = _Loading(wanted, replica)
 
     def _look_at(self, loading: _Loading) -> None:
@@ -187,7 +184,7 @@ class Replicas:
             self._in_background(replica.kill)
             self._failures += 1
             if replica.is_worth_another and self._failures < MOST_STARTS:
-                self._say(f"{replica.problem}: version {loading.version.number} is tried again")
+                self.say(f"{replica.problem}: version {loading.version.number} is tried again")
                 self._begin(loading.version)
             else:
                 self._failures = 0
@@ -199,11 +196,11 @@ class Replicas:
             self._activate(replica)
             if last is not None:
                 self._in_background(last.end)
-            self._say(f"version {self.serving.number} answers, in place of {before.number}")
+            self.say(f"version {self.serving.number} answers, in place of {before.number}")
 
     def _refuse(self, wanted: ServedVersion, reason: str) -> None:
         self._refused = wanted
-        self._say(
+        self.say(
             f"version {wanted.number} cannot be served: {reason}\n"
             f"version {self.serving.number} goes on answering"
         )

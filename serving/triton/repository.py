@@ -28,7 +28,7 @@ from ..servable import (
     write_manifest,
 )
 from ..settings import ModelSettings
-from ..workers.protocol import EVENT, SCORES, UNSEEN_CANDIDATES, UNSEEN_USER, VERSION, write_workers
+from ..workers.protocol import EVENT, SCORES, UNSEEN_CANDIDATES, UNSEEN_USER, VERSION
 from .triton_process import REPOSITORY
 
 TEXT = np.dtype(object)
@@ -128,7 +128,7 @@ def _numeric(dtype: np.dtype[np.generic]) -> str:
 IDS, EVENTS, ONE_USER, WORKFLOW = "ids", "events", "one_user", "workflow"
 CONFIG = "config.pbtxt"
 SERVABLE, MAX_CANDIDATES, MAX_HISTORY = "servable", "max_candidates", "max_history"
-"""The parameters of the stock repository's ``workflow`` in its config.pbtxt."""
+"""Parameters of the stock repository's ``workflow``; the servable's path is from its version's."""
 _MODELS, _WORKERS = "serving.triton", "merlin_sim.serving.workers"
 _MODEL_FILE = '''"""Made by merlin-sim; Triton's Python backend needs it installed."""
 
@@ -177,7 +177,7 @@ def own_models(servable: Servable, has_versions: bool) -> list[ServedModel]:
 
 
 def write_bundled_repository(
-    models: Sequence[ServedModel], settings: ModelSettings, folder: Path, fork_server: Path
+    models: Sequence[TritonModel], settings: ModelSettings, folder: Path
 ) -> None:
     """Write what a bundled server is started on.
 
@@ -185,12 +185,10 @@ def write_bundled_repository(
         models: What it has.
         settings: What they answer by.
         folder: Its own.
-        fork_server: The socket at which workers are asked for.
     """
     for model in models:
-        write_model(folder / REPOSITORY, model.config, f"{_MODELS}.relay", settings.number)
+        write_model(folder / REPOSITORY, model, f"{_MODELS}.relay", settings.number)
     settings.write(folder)
-    write_workers(folder, fork_server, {model.config.name: model.worker for model in models})
 
 
 def write_stock_repository(

@@ -26,13 +26,14 @@ from ..versions import ServedVersion, user_of_events
 from .admission import Access, tls_context
 from .replica import Replica
 from .replicas import Replicas
-from .repository import EVENTS, IDS, ServedModel, own_models, write_bundled_repository
+from .repository import EVENTS, IDS, ServedModel, TritonModel, own_models, write_bundled_repository
 from .server_files import ServerFiles, clear_abandoned, listen, settle_ports
 from .triton_process import OwnProcess, ServerError, copy_backends, find_triton, triton_command
 
 if TYPE_CHECKING:
     from aiohttp import web
 
+    from ..home_page import Section
     from .front import Front, OwnRoute
 
 LOOKS_EVERY = 0.05
@@ -69,6 +70,7 @@ class Server:
             says which version should be served at any time.
         options: See :class:`ServerOptions`.
         further: Models that it has beside its own.
+        sections: What the page at the root has beside what the server knows itself.
     """
 
     def __init__(
@@ -76,18 +78,20 @@ class Server:
         servable: Servable | Callable[[], ServedVersion],
         options: ServerOptions,
         further: Sequence[FurtherModel] = (),
+        sections: Callable[[], Sequence[Section]] = tuple,
     ) -> None:
         """Prepare; nothing is started yet."""
         if isinstance(servable, Servable):
             servable = functools.partial(ServedVersion, servable.path)
         self._wanted = servable
-        self.further, self.options = further, options
+        self.further, self.options, self._sections = further, options, sections
         ports = settle_ports(options)
         self.http_port, self.grpc_port, self.metrics_port = ports
-        self._files: ServerFiles | None = None
-        self._front: Front | None = None
+        self._closing = ExitStack()
+        """What :meth:`start` has opened."""
+        self._files: ServerFiles
+        self._fork_server: OwnProcess
         self._appends: Appends | None = None
-        self._fork_server: OwnProcess | None = None
         self.replicas: Replicas | None = None
         self._say: Callable[[str], None] = lambda message: None
         self._ending = threading.Event()
@@ -122,30 +126,36 @@ class Server:
             names = ", ".join(map(str, cleared))
             self._say(f"cleared what a server that was killed had left: {names}")
         first = self._first()
-        if self.options.request_log is not None:
-            self.options.request_log.make_directory()
-        registry = CollectorRegistry()
-        self._appends = self._open_histories(first, registry)
+        if self.options.log.log_requests is not None:
+            self.options.log.make_directory()
+        registry, closing = CollectorRegistry(), self._closing
         self._files = ServerFiles()
+        closing.callback(self._files.remove)
+        self._appends = self._open_histories(first, registry)
         (self._files.path / METRICS).mkdir()
         MultiProcessCollector(registry, str(self._files.path / METRICS))  # type: ignore[no-untyped-call]
         copy_backends(find_triton(), self._files.path / BACKENDS)
-        self._front = self._open_front(first, registry)
+        front = self._open_front(first, registry)
+        closing.callback(front.close)
         self._start_fork_server()
+        closing.callback(lambda: self._fork_server.end())
         self.replicas = Replicas(
-            self._wanted, self._start_replica, self._front.switch, lambda m: self._say(m),
+            self._wanted, self._start_replica, front.switch, lambda m: self._say(m),
             self.options.standby,
         )  # fmt: skip
+        closing.callback(self.replicas.stop)
+        closing.callback(front.refuse_new)
 
     def _open_histories(self, servable: Servable, registry: CollectorRegistry) -> Appends | None:
         """Open the store of histories, where there is one and the model reads histories."""
         if self.options.histories is None:
             return None
         servable.check_reads_histories()
-        return Appends.of(servable, open_store(self.options.histories), registry)
+        appends = Appends.of(servable, open_store(self.options.histories), registry)
+        self._closing.callback(appends.close)
+        return appends
 
     def _start_fork_server(self) -> None:
-        assert self._files is not None
         modules = {m.worker.rpartition(".")[0] for m in self._models(self._first(), None)}
         command = [sys.executable, "-m", _FORK_SERVER, str(self._files.path / FORK_SERVER)]
         command += ["tensorflow", *sorted(modules)]
@@ -182,33 +192,33 @@ class Server:
             None if canary is None else canary.path.resolve(),
             self.options.limits,
             None if given is None else whole_address(given),
-            self.options.request_log,
+            self.options.log,
             {model.name: model.settings for model in self.further},
+            {model.config.name: model.worker for model in models},
+            str(self._files.path / FORK_SERVER),
         )
         with ExitStack() as stack:
             for place in version.places:
                 stack.callback(os.close, hold(place))
-            replica = self._replica_of(models, settings)
+            replica = self._replica_of([model.config for model in models], settings)
             # What it has stays until it has ended.
             held = stack.pop_all()
             replica.on_removal(held.close)
         return replica
 
-    def _replica_of(self, models: Sequence[ServedModel], settings: ModelSettings) -> Replica:
-        assert self._files is not None
+    def _replica_of(self, models: Sequence[TritonModel], settings: ModelSettings) -> Replica:
         files = self._files
         folder = files.next_replica()
-        write_bundled_repository(models, settings, folder, files.path / FORK_SERVER)
+        write_bundled_repository(models, settings, folder)
 
         def start(folder: Path, token: str) -> OwnProcess:
             command = self._command(folder, token)
             return OwnProcess.triton(command, self.options, files.lock)
 
-        names = [model.config.name for model in models]
+        names = [model.name for model in models]
         return Replica(folder, names, start, self.options, lambda: files.clear(folder))
 
     def _command(self, folder: Path, token: str) -> list[str]:
-        assert self._files is not None
         name = self._files.shared_memory_of(folder)
         return triton_command(self.options, folder, self._files.path / BACKENDS, name, token)
 
@@ -230,7 +240,7 @@ class Server:
             bounds = Bounds(options.max_body << 20, options.max_requests, options.request_timeout)
             keeps = self._appends is not None
             form = Form(empty_event(first, keeps), keeps, "/recommend" in routes)
-            page = HomePage(lambda: Status(self.is_ready(), self._serves), options.sections, form)
+            page = HomePage(lambda: Status(self.is_ready(), self._serves), self._sections, form)
             front = Front(listeners, bounds, routes, page.answer, registry)
             stack.pop_all()
         return front
@@ -253,7 +263,7 @@ class Server:
         Raises:
             ServerError: Where nothing answers and nothing can be started.
         """
-        assert self.replicas is not None and self._fork_server is not None
+        assert self.replicas is not None
         if (code := self._fork_server.ended()) is not None:
             self._say(f"the process that forks models ended with {code}: starting it again")
             self._start_fork_server()
@@ -271,28 +281,14 @@ class Server:
         except ServerError as error:
             self._say(str(error))
 
-    def stop(self) -> int:
-        """Tell the server to stop: it answers what is in flight, then ends. Its exit code."""
+    def stop(self) -> None:
+        """Tell the server to stop: it answers what is in flight, then ends."""
         self._ending.set()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
-        if self._front is not None:
-            self._front.refuse_new()
-        code = 0 if self.replicas is None else self.replicas.stop()
+        self._closing.close()
         self.replicas = None
-        if self._front is not None:
-            self._front.close()
-            self._front = None
-        if self._fork_server is not None:
-            self._fork_server.end()
-            self._fork_server = None
-        if self._appends is not None:
-            self._appends.close()
-            self._appends = None
-        if self._files is not None:
-            self._files.remove()
-        return code
 
     def run(self, say: Callable[[str], None]) -> int:
         """Serve until SIGTERM or SIGINT; what ends by itself is replaced.

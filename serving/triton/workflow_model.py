@@ -16,9 +16,7 @@ from ..texts import encode_events
 from ..workers.protocol import EVENT
 from ..workers.worker import refusal
 from .relay import answer, read_tensors, refuse
-
-SERVABLE, MAX_CANDIDATES, MAX_HISTORY = "servable", "max_candidates", "max_history"
-"""What its config.pbtxt says, the servable's path from the folder of its version."""
+from .repository import MAX_CANDIDATES, MAX_HISTORY, SERVABLE
 
 
 class TritonPythonModel:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..encoder import EncodedEvent, open_encoder
+from ..encoder import open_encoder
 from ..histories.open_store import open_store
 from ..request_log import RequestLog
 from ..scorer import Scorer
@@ -19,7 +19,7 @@ from ..texts import event_text, example_event, read_events, refuse_first
 from ..versions import LoadedVersion, VersionedEvent, Versions, user_of_events
 from .metrics import CountedReads, count_events
 from .protocol import EVENT, SCORES, UNSEEN_CANDIDATES, UNSEEN_USER, VERSION
-from .worker import Outputs, Reply, Request
+from .worker import Outputs, Reply, Request, answer_apart
 
 NOT_SCORED = np.zeros(0, np.float32)
 NO_CANDIDATE = -1.0
@@ -46,10 +46,9 @@ class EventsModel:
         if settings.canary is not None:
             user = user_of_events(served[settings.number])
             self.versions = Versions(loaded[0], loaded[1], settings.canary.share, user)
-        kept = settings.log
-        self.logs = (
-            {} if kept is None else {n: RequestLog(kept, n, s.ids) for n, s in served.items()}
-        )
+        self.logs: dict[int, RequestLog] = {}
+        if settings.log.log_requests is not None:
+            self.logs = {n: RequestLog(settings.log, n, s.ids) for n, s in served.items()}
 
     def probe(self) -> dict[str, npt.NDArray[Any]]:
         """See WorkerModel; a canary is prepared by the same event."""
@@ -97,7 +96,8 @@ class EventsModel:
                 continue
             events = [asked[place].event for place in places]
             begin = time.perf_counter()
-            for place, one in zip(places, _score_all(version.scorer, events), strict=True):
+            found = answer_apart(version.scorer.score_events, events)
+            for place, one in zip(places, found, strict=True):
                 scores[place] = one
             seconds = time.perf_counter() - begin
             done = [
@@ -106,21 +106,11 @@ class EventsModel:
                 if counted[place] and not isinstance(one := scores[place], Exception)
             ]
             if done:
-                scored, found = [event for event, _ in done], [one for _, one in done]
-                count_events(version.number, scored, found, seconds)
+                scored, of_scored = [event for event, _ in done], [one for _, one in done]
+                count_events(version.number, scored, of_scored, seconds)
                 if version.number in self.logs:
-                    self.logs[version.number].add(scored, found)
+                    self.logs[version.number].add(scored, of_scored)
         return scores
-
-
-def _score_all(scorer: Scorer, events: Sequence[EncodedEvent]) -> list[Scores | Exception]:
-    """Score events together; where that fails, each by itself, as one of them is the reason."""
-    try:
-        return [*scorer.score_events(events)]
-    except Exception as error:  # whatever TensorFlow has to say
-        if len(events) == 1:
-            return [error]
-        return [one for event in events for one in _score_all(scorer, [event])]
 
 
 def _answer(request: Request, asked: Sequence[VersionedEvent], scores: Sequence[Scores]) -> Outputs:

@@ -7,6 +7,7 @@ puts requests together along it, cannot be used: what comes while the model work
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +28,7 @@ from ..signatures import (
     plain_batch,
 )
 from ..texts import example_event
-from .worker import Reply, Request
+from .worker import Reply, Request, answer_apart
 
 CALLS = Counter("merlin_sim_ids_model_calls", "Calls of the model `ids`", ("version",))
 REQUESTS = Counter("merlin_sim_ids_requests", "Requests in these calls", ("version",))
@@ -72,7 +73,9 @@ class IdsModel:
             sound.append(SoundRequest(place, checked, request.is_probe))
         for group in merged_calls(sound):
             self._count([one.request for one in group if not one.is_probe])
-            found = score_requests(self.scorer, [one.request for one in group])
+            found = answer_apart(
+                partial(score_requests, self.scorer), [one.request for one in group]
+            )
             for one, result in zip(group, found, strict=True):
                 if isinstance(result, Exception):
                     reply(one.place, result)
@@ -105,15 +108,10 @@ def merged_calls(requests: Sequence[SoundRequest]) -> Iterator[list[SoundRequest
         yield group
 
 
-def score_requests(scorer: Scorer, requests: Sequence[IdsRequest]) -> list[Scores | Exception]:
-    """Score requests in one call; where that fails, each by itself: one of them is the reason."""
-    try:
-        if requests[0].is_one_user:
-            return [scorer.score_candidates(requests[0].tensors)]
-        scores = scorer.score_ids(merge_requests(requests, scorer.columns))
-    except Exception as error:  # an error of TensorFlow goes to the one that asked
-        if len(requests) == 1:
-            return [error]
-        return [one for request in requests for one in score_requests(scorer, [request])]
+def score_requests(scorer: Scorer, requests: Sequence[IdsRequest]) -> list[Scores]:
+    """Score requests in one call."""
+    if requests[0].is_one_user:
+        return [scorer.score_candidates(requests[0].tensors)]
+    scores = scorer.score_ids(merge_requests(requests, scorer.columns))
     ends = np.cumsum([request.rows for request in requests])[:-1]
     return list(np.split(scores, ends))

@@ -31,20 +31,7 @@ PROBE = "merlin-sim-probe"
 STUB, WORKER = "stub", "worker"
 WORKER_NAME = "merlin-worker"
 """What `ps` and `top` call one."""
-_WORKERS, _PROBES = "workers.json", "probes"
-
-
-def write_workers(folder: Path, address: Path, workers: Mapping[str, str]) -> None:
-    """Say where workers are forked, and which class answers for which model."""
-    (folder / _PROBES).mkdir()
-    document = {"socket": str(address), "workers": dict(workers)}
-    (folder / _WORKERS).write_text(json.dumps(document), encoding="utf-8")
-
-
-def read_workers(folder: Path) -> tuple[str, dict[str, str]]:
-    """Return what :func:`write_workers` wrote."""
-    found = json.loads((folder / _WORKERS).read_text(encoding="utf-8"))
-    return found["socket"], found["workers"]
+_PROBES = "probes"
 
 
 def probe_file(folder: Path, model: str) -> Path:
@@ -53,7 +40,8 @@ def probe_file(folder: Path, model: str) -> Path:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a small file that others read, whole or not at all."""
+    """Write a small file that others read, whole or not at all, and the folder that it is in."""
+    path.parent.mkdir(exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.write_text(text, encoding="utf-8")
     os.replace(partial, path)

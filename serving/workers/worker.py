@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy.typing as npt
 
@@ -39,6 +39,7 @@ from .protocol import (
 )
 
 Outputs = Mapping[str, npt.NDArray[Any]]
+Asked = TypeVar("Asked")
 Reply = Callable[[int, Outputs | Exception], None]
 """Answers a request by its place, once."""
 
@@ -149,9 +150,9 @@ class Worker:
     def _load(self, opening: Mapping[str, Any]) -> WorkerModel:
         folder, name = Path(opening["folder"]), opening["model"]
         write_process(folder, name, WORKER)
-        module, _, kind = opening["worker"].rpartition(".")
-        made: Any = getattr(importlib.import_module(module), kind)
-        model: WorkerModel = made(ModelSettings.read(folder))
+        settings = ModelSettings.read(folder)
+        module, _, kind = settings.workers[name].rpartition(".")
+        model: WorkerModel = getattr(importlib.import_module(module), kind)(settings)
         probe = model.probe()
         for _ in range(WARM_UPS):
             warm_up(model, probe)
@@ -202,6 +203,20 @@ def warm_up(model: WorkerModel, probe: Mapping[str, npt.NDArray[Any]]) -> None:
         found[0], RequestError | UnavailableError
     ):
         raise found[0]
+
+
+def answer_apart(answer: Callable[[Sequence[Asked]], Sequence[Any]], asked: Sequence[Asked]) -> Any:
+    """Answer what came together; where that fails, each by itself, as one of them is the reason.
+
+    Returns:
+        What is wrong with one in its place.
+    """
+    try:
+        return [*answer(asked)]
+    except Exception as error:  # whatever TensorFlow has to say
+        if len(asked) == 1:
+            return [error]
+        return [found for one in asked for found in answer_apart(answer, [one])]
 
 
 def _write_probe(path: Path, probe: Mapping[str, npt.NDArray[Any]]) -> None:

@@ -33,7 +33,7 @@ def keep(settings, events, **given):
 
 
 def test_what_was_asked_and_answered_is_there_again(tmp_path):
-    settings = LogSettings(tmp_path / "log", share=1.0)
+    settings = LogSettings(tmp_path / "log", log_share=1.0)
     settings.make_directory()
     keep(settings, [event(5), event(0, (9,), ())], clock=lambda: 1000.0)
     (file,) = logged_files(tmp_path / "log")
@@ -62,13 +62,13 @@ def test_what_was_asked_and_answered_is_there_again(tmp_path):
 
 def test_a_share_is_kept(tmp_path):
     draws = itertools.cycle([0.0, 0.09, 0.1, 0.5, 0.99])
-    keep(LogSettings(tmp_path, share=0.1), map(event, range(1, 11)), draw=lambda: next(draws))
+    keep(LogSettings(tmp_path, log_share=0.1), map(event, range(1, 11)), draw=lambda: next(draws))
     (file,) = logged_files(tmp_path)
     assert [found["user"]["who"] for found in file.events()] == [[1], [2], [6], [7]]
 
 
 def test_users_are_hashed_by_a_key_that_nobody_has(tmp_path):
-    settings = LogSettings(tmp_path, share=1.0, hashes_users=True)
+    settings = LogSettings(tmp_path, log_share=1.0, hash_users=True)
     keep(settings, [event(5), event(6), event(5)])
     keep(settings, [event(5)])
     second, first = sorted((list(file.events()) for file in logged_files(tmp_path)), key=len)
@@ -78,7 +78,7 @@ def test_users_are_hashed_by_a_key_that_nobody_has(tmp_path):
 
 
 def test_the_bytes_stay_within_their_bound_and_the_oldest_go(tmp_path):
-    settings = LogSettings(tmp_path, share=1.0, most_mib=1)
+    settings = LogSettings(tmp_path, log_share=1.0, log_mib=1)
     times = itertools.count(1000)
     long = event(1, tuple(range(1, 50)) * 20, tuple(range(1, 60)) * 50)
     keep(settings, [long] * 200, clock=lambda: next(times))
@@ -94,7 +94,7 @@ def test_the_bytes_stay_within_their_bound_and_the_oldest_go(tmp_path):
 def test_files_that_another_version_removed_just_now_end_no_log(tmp_path, monkeypatch, capfd):
     gone = [tmp_path / f"requests-{number}.jsonl" for number in range(3)]
     monkeypatch.setattr(Path, "glob", lambda *_: iter(gone))
-    keep(LogSettings(tmp_path, share=1.0), [event(1)])
+    keep(LogSettings(tmp_path, log_share=1.0), [event(1)])
     monkeypatch.undo()
     assert capfd.readouterr().err == ""
     (file,) = logged_files(tmp_path)
@@ -102,14 +102,14 @@ def test_files_that_another_version_removed_just_now_end_no_log(tmp_path, monkey
 
 
 def test_a_log_that_cannot_be_written_ends_and_hurts_nobody(tmp_path, capfd):
-    settings = LogSettings(tmp_path / "gone", share=1.0)
+    settings = LogSettings(tmp_path / "gone", log_share=1.0)
     keep(settings, [event(1), event(2)])
     said = capfd.readouterr().err
     assert said.count("requests are not kept any more: No such file or directory") == 1
 
 
 def test_a_line_that_is_being_written_is_left_out_and_damage_is_named(tmp_path):
-    keep(LogSettings(tmp_path, share=1.0), [event(1), event(2)])
+    keep(LogSettings(tmp_path, log_share=1.0), [event(1), event(2)])
     (file,) = logged_files(tmp_path)
     text = file.path.read_text()
     file.path.write_text(text[:-5])
@@ -131,6 +131,6 @@ def test_a_line_that_is_being_written_is_left_out_and_damage_is_named(tmp_path):
 
 def test_what_is_kept_is_checked():
     with pytest.raises(MerlinSimError) as error:
-        LogSettings("log", share=0.0, most_mib=0)
-    assert "`log_share` should be above 0" in str(error.value)
+        LogSettings("log", log_share=0.0, log_mib=0)
+    assert "`log_share` should be positive, at most 1" in str(error.value)
     assert "`log_mib` should be a positive integer" in str(error.value)

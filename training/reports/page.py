@@ -7,8 +7,11 @@ import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from ...foundation.digest import with_own_digest
 from ...foundation.exceptions import MerlinSimError
+from ...foundation.files import write_text_atomically
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem;
@@ -100,14 +103,22 @@ class Page:
         """Append a section."""
         self.sections.append((heading, list(parts)))
 
-    def write(self, directory: Path, name: str) -> Path:
+    def write(self, directory: Path, name: str, document: Mapping[str, Any] | None = None) -> Path:
         """Write NAME.html, NAME.md and the figures as PNG files; return the HTML.
+
+        Args:
+            directory: Where they go.
+            name: Of the page.
+            document: What NAME.json has, with a digest. It is written last: where it is, all is.
 
         Raises:
             MerlinSimError: where they cannot be written.
         """
+        record = directory / f"{name}.json"
         try:
             directory.mkdir(parents=True, exist_ok=True)
+            if document is not None:
+                record.unlink(missing_ok=True)  # another one's, beside the new page
             for _, parts in self.sections:
                 for part in parts:
                     if isinstance(part, Figures):
@@ -118,6 +129,8 @@ class Page:
             (directory / f"{name}.md").write_text(self.to_markdown(), encoding="utf-8")
         except OSError as error:
             raise MerlinSimError(f"{directory} cannot be written: {error.strerror}") from error
+        if document is not None:
+            write_text_atomically(record, with_own_digest(document))
         return page
 
     def to_html(self) -> str:

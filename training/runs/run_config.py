@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
-import math
-import types
-import typing
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import yaml
 
 from ...foundation.exceptions import MerlinSimError
+from ...foundation.settings import setting, settings_of, settle_paths, what_it_should_be
 from ...models.known_families import DEFAULT, families
 from ...parallel.checkpoints.asked_step import BEST, WANTED, is_choice
 from ...parallel.placement.plan import CUTS, parse_size
@@ -23,80 +20,6 @@ from ...parallel.steps import OPTIMIZERS
 from ..checkpoints import MEAN, NEW_ROWS
 from ..run_log import LOG_FORMATS
 from .replayed import replay_problems
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What is known of a setting beside its name, its type and its default."""
-
-    help: str
-    """Its line in the help of the command line."""
-    choices: tuple[str, ...] = ()
-    """The only values, where there is a list of them."""
-    at_least: float | None = None
-    """The smallest value of a number."""
-    above: float | None = None
-    """What a number is above."""
-    off: Any = None
-    """What the command line takes for None, as the published one does."""
-    flags: str = ""
-    """How its switch is spelled where that is not ``--name/--no_name``."""
-
-
-def setting(default: Any, help_text: str, **known: Any) -> Any:
-    """Make a dataclass field that carries a :class:`Setting`."""
-    return field(default=default, metadata={"setting": Setting(help_text, **known)})
-
-
-def setting_of(entry: Field[Any]) -> Setting | None:
-    """Return what a field carries; None for one that is not a setting."""
-    found: Setting | None = entry.metadata.get("setting")
-    return found
-
-
-def kind_of(hint: Any) -> type:
-    """Return the type of a setting that may be None.
-
-    >>> kind_of(int | None)
-    <class 'int'>
-    """
-    (kind,) = [part for part in _kinds(hint) if part is not types.NoneType]
-    return typing.cast(type, kind)
-
-
-def what_it_should_be(value: Any, hint: Any, known: Setting) -> str | None:
-    """Say what a value should be; None where it is right.
-
-    >>> what_it_should_be(0, int, Setting("Epochs.", at_least=1))
-    'a positive integer'
-    """
-    optional = types.NoneType in _kinds(hint)
-    if value is None and optional:
-        return None
-    kind = kind_of(hint)
-    if not _is_of(value, kind):
-        return kind.__name__
-    if known.choices:
-        return None if value in known.choices else "one of " + ", ".join(known.choices)
-    if known.above is not None:
-        is_right, wanted = known.above < value < math.inf, "positive"
-    elif known.at_least is not None:
-        is_right = known.at_least <= value < math.inf
-        wanted = "a positive integer" if known.at_least == 1 else f"{known.at_least} or more"
-    else:
-        return None
-    return None if is_right else f"{wanted}, or not given" if optional else wanted
-
-
-def _kinds(hint: Any) -> tuple[Any, ...]:
-    return typing.get_args(hint) or (hint,)
-
-
-def _is_of(value: Any, kind: type) -> bool:
-    if isinstance(value, bool):
-        return kind is bool
-    return isinstance(value, (int, float) if kind is float else kind)
-
 
 MODES = ("train", "inference")
 AFFINITIES = (
@@ -387,10 +310,7 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         """Gather everything that is wrong and raise once."""
-        for name, _, hint in settings():
-            value = getattr(self, name)
-            if isinstance(value, str) and kind_of(hint) is Path:
-                object.__setattr__(self, name, Path(value))
+        settle_paths(self)
         if self.model_type is None and not self.begins_with_checkpoint:
             object.__setattr__(self, "model_type", DEFAULT)
         problems = list(_problems(self))
@@ -466,16 +386,8 @@ def read_config(path: Path, known: list[str]) -> dict[str, Any]:
     return content
 
 
-@functools.cache
-def settings() -> list[tuple[str, Setting, Any]]:
-    """List the settings of a run: name, what is known of it, its type."""
-    hints = get_type_hints(RunConfig)
-    found = [(entry.name, setting_of(entry)) for entry in fields(RunConfig)]
-    return [(name, known, hints[name]) for name, known in found if known is not None]
-
-
 def _problems(config: RunConfig) -> Iterator[str]:
-    for name, known, hint in settings():
+    for name, (known, hint) in settings_of(RunConfig).items():
         value = getattr(config, name)
         wanted = what_it_should_be(value, hint, known)
         if wanted is None and name == "log_filename" and Path(value).name != value:

@@ -8,8 +8,10 @@ from pathlib import Path
 import click
 
 from ....foundation.exceptions import MerlinSimError
+from ....serving.deployment.drift_findings import DriftBounds
 from ...options.devices import settle_for_model
 from ...options.readable_dataset import readable_dataset
+from ...options.setting_options import options_of
 from ...text_table import text_table
 
 DRIFTED = 1
@@ -49,34 +51,7 @@ DIRECTORY = click.Path(path_type=Path, exists=True, file_okay=False)
     help="Results directory of a run with --save_scores, on older test data.",
 )
 @click.option("--new_scores", type=DIRECTORY, help="The same on newer test data.")
-@click.option(
-    "--psi",
-    type=click.FloatRange(min=0),
-    default=0.25,
-    show_default=True,
-    help="Population stability index above which a feature has drifted.",
-)
-@click.option(
-    "--ks",
-    type=click.FloatRange(min=0, max=1),
-    default=0.2,
-    show_default=True,
-    help="Kolmogorov and Smirnov's distance above which it has.",
-)
-@click.option(
-    "--unknown",
-    type=click.FloatRange(min=0, max=1),
-    default=0.1,
-    show_default=True,
-    help="Rise of the share of ids unknown to REFERENCE above which it has.",
-)
-@click.option(
-    "--label_rate",
-    type=click.FloatRange(min=0, max=1),
-    default=0.05,
-    show_default=True,
-    help="Change of the share of clicks above which labels have.",
-)
+@options_of(DriftBounds, "bounds")
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
@@ -94,10 +69,7 @@ def command(
     leave_out: str,
     reference_scores: Path | None,
     new_scores: Path | None,
-    psi: float,
-    ks: float,
-    unknown: float,
-    label_rate: float,
+    bounds: DriftBounds,
     output: Path,
 ) -> None:
     """Compare the dataset NEW with REFERENCE, feature by feature.
@@ -117,48 +89,20 @@ def command(
             "`reference_scores` and `new_scores` belong together. "
             f"Received: {reference_scores} and {new_scores}"
         )
-    bounds = (psi, ks, unknown, label_rate)
     names = [name for name in leave_out.split(",") if name]
     places = [readable_dataset(p, feature_spec) for p in (reference, new) if p is not None]
-    scores = (reference_scores, new_scores)
-    sys.exit(
-        DRIFTED if _compare(places, requests, mapping, rows, names, scores, bounds, output) else 0
-    )
-
-
-def _compare(
-    places: list[tuple[Path, str]],
-    requests: Path | None,
-    mapping: str,
-    rows: int,
-    left_out: list[str],
-    scores: tuple[Path | None, Path | None],
-    limits: tuple[float, float, float, float],
-    output: Path,
-) -> bool:
-    """Compare, write what came of it, and return whether anything has drifted."""
     settle_for_model()
 
     from ....foundation.progress import Terminal
     from ....schemas.dataset import DatasetDirectory
-    from ....serving.deployment.drift import compare_datasets, compare_requests
-    from ....serving.deployment.drift_findings import DriftBounds
+    from ....serving.deployment.drift import Drift
     from ....serving.deployment.drift_page import HEAD, rows_of, write_drift
 
     datasets = [DatasetDirectory.open(path, feature_spec=spec) for path, spec in places]
     for dataset in datasets:
         dataset.stored_files(mapping)
-    bounds, terminal = DriftBounds(*limits), Terminal()
-    older, newer = scores
-    if requests is not None:
-        found = compare_requests(
-            datasets[0], requests, mapping, rows, left_out, older, bounds, terminal
-        )
-    else:
-        both = None if older is None or newer is None else (older, newer)
-        found = compare_datasets(
-            datasets[0], datasets[1], mapping, rows, left_out, both, bounds, terminal
-        )
+    drift = Drift(mapping, rows, names, bounds, Terminal())
+    found = drift.compare(datasets[0], requests or datasets[1], reference_scores, new_scores)
     page = write_drift(output, found.findings, bounds, found.facts, found.curves)
     click.echo(text_table(HEAD, rows_of(found.findings)))
     for sentence in found.notes:
@@ -166,4 +110,4 @@ def _compare(
     drifted = [finding.feature for finding in found.findings if finding.drifted]
     click.echo(f"drifted: {', '.join(drifted)}" if drifted else "nothing has drifted")
     click.echo(page)
-    return bool(drifted)
+    sys.exit(DRIFTED if drifted else 0)

@@ -93,7 +93,7 @@ def load(
     from ....workflows.text_lines import BadRows
 
     if bool(files) == bool(dataset):
-        raise click.UsageError("Expected FILES of a log, or --dataset: one of the two.")
+        raise click.UsageError("Expected FILES of a log, or --dataset_dir: one of the two.")
     started = time.monotonic()
     bad: list[BadRows] = []
     narrator = Terminal()
@@ -112,9 +112,8 @@ def load(
             filling.append(piece)
             rows += len(piece)
         if not rows:
-            raise MerlinSimError(
-                f"{', '.join(map(str, files))}: expected interactions, found none."
-            )
+            named = ", ".join(map(str, files)) or dataset
+            raise MerlinSimError(f"{named}: expected interactions, found none.")
     for problem in bad:
         click.echo(problem.describe())
     seconds = time.monotonic() - started
@@ -196,12 +195,11 @@ def _pieces(lines: Iterable[bytes]) -> Iterator[list[Interaction]]:
 def show(store: str, user: str, newest: int, as_json: bool) -> None:
     """Show the newest interactions of a user, oldest first."""
     from ....serving.histories.open_store import open_store, shown_store
-    from ....serving.histories.store import key_text
+    from ....serving.histories.store import History
 
     opened = open_store(store)
-    history = opened.read(key_text(user, "user"), newest)
-    if not history.items and _is_number(user):
-        history = opened.read(user, newest)
+    found = (opened.read(key, newest) for key in _keys(user))
+    history = next((history for history in found if history.items), History([], []))
     if as_json:
         click.echo(json.dumps({"history": history.items, "times": history.times}))
     elif history.items:
@@ -218,12 +216,9 @@ def show(store: str, user: str, newest: int, as_json: bool) -> None:
 def delete(store: str, user: str) -> None:
     """Forget a user: remove all interactions of one from STORE; prints how many they were."""
     from ....serving.histories.open_store import open_store, shown_store
-    from ....serving.histories.store import key_text
 
     opened = open_store(store)
-    count = opened.delete(key_text(user, "user"))
-    if not count and _is_number(user):
-        count = opened.delete(user)
+    count = next(filter(None, map(opened.delete, _keys(user))), 0)
     opened.close()
     if not count:
         click.echo(f"{shown_store(store)}: no interactions of user {user}", err=True)
@@ -231,8 +226,11 @@ def delete(store: str, user: str) -> None:
     click.echo(f"{count:,} interactions removed")
 
 
-def _is_number(text: str) -> bool:
-    return text.removeprefix("-").isdigit()
+def _keys(user: str) -> list[str]:
+    """What a store may call a user: a text, or where it is one a number."""
+    from ....serving.histories.store import key_text
+
+    return [key_text(user, "user"), *([user] if user.removeprefix("-").isdigit() else [])]
 
 
 def _shown(time: float | None) -> str:

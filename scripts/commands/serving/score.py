@@ -9,7 +9,7 @@ import click
 
 from ....serving.limits import Limits
 from ....workflows.text_lines import FAIL, POLICIES
-from ...options.shared_options import limit_options
+from ...options.setting_options import options_of
 from ...options.store_options import store_option
 
 
@@ -30,7 +30,7 @@ from ...options.store_options import store_option
     help="Stop at a row that cannot be scored, or leave it out and count it.",
 )
 @store_option("Where the history of an event that brings none is kept: see `merlin-sim histories`.")
-@limit_options
+@options_of(Limits, "limits")
 @click.option("--overwrite", is_flag=True, help="Replace the output file.")
 @click.option(
     "--example",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +12,9 @@ import click
 
 from ....foundation.process_wide import silence_grpc_at_forks
 from ....serving.limits import Limits
-from ....serving.settings import LogSettings
+from ....serving.settings import LogSettings, ServerOptions
 from ...options.recommend_options import endpoint_options
-from ...options.shared_options import limit_options, request_log_options
+from ...options.setting_options import options_of
 from ...options.short_help import ShortHelp
 from ...options.store_options import store_option
 
@@ -44,21 +45,7 @@ silence_grpc_at_forks()  # before anything brings gRPC
     help="With --registry: let this share of the users, always the same ones, meet another version "
     "of the registry, as 8:0.05.",
 )
-@click.option(
-    "--host",
-    default="127.0.0.1",
-    show_default=True,
-    help="Address to listen on; 0.0.0.0 for every address of this machine.",
-)
-@click.option(
-    "--grpc_host",
-    default="127.0.0.1",
-    show_default=True,
-    help="The same for gRPC.",
-)
-@click.option("--http_port", default=8000, show_default=True, help="0 takes a free one.")
-@click.option("--grpc_port", default=8001, show_default=True, help="0 takes a free one.")
-@click.option("--metrics_port", default=8002, show_default=True, help="0 takes a free one.")
+@options_of(ServerOptions, "options")
 @store_option(
     "Take from here the history of an event that brings none, and keep here the interactions that "
     "are posted to /histories: see `merlin-sim histories`."
@@ -70,82 +57,18 @@ silence_grpc_at_forks()  # before anything brings gRPC
     "default `drift` in the registry.",
 )
 @endpoint_options
-@limit_options
-@request_log_options
-@click.option(
-    "--max_body",
-    default=64,
-    show_default=True,
-    help="MiB of one HTTP request's body; larger ones are refused.",
-)
-@click.option(
-    "--max_requests",
-    default=256,
-    show_default=True,
-    help="Requests in hand at once; more are refused at once.",
-)
-@click.option(
-    "--request_timeout",
-    default=60.0,
-    show_default=True,
-    help="Seconds that a request may take, Triton's replacement included.",
-)
-@click.option(
-    "--token_file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="File with the tokens that open the server, one a line: a request needs the header "
-    "`Authorization: Bearer TOKEN`. [default: no token needed]",
-)
-@click.option(
-    "--tls_certificate",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Certificate (PEM, with those that lead to its root): HTTP, gRPC and "
-    "metrics are encrypted.",
-)
-@click.option("--tls_key", type=click.Path(path_type=Path, dir_okay=False), help="Its key (PEM).")
-@click.option(
-    "--standby/--no_standby",
-    default=True,
-    show_default=True,
-    help="Keep a second Triton ready for when the first one ends.",
-)
-@click.option(
-    "--start_timeout",
-    default=120.0,
-    show_default=True,
-    help="Seconds until each start must be ready.",
-)
-@click.option(
-    "--exit_timeout",
-    default=30,
-    show_default=True,
-    help="Seconds for requests in flight to be answered once it is to stop.",
-)
-@click.option("--verbose", is_flag=True, help="Show what Triton logs.")
+@options_of(Limits, "limits")
+@options_of(LogSettings, "log")
 def command(
     servable: Path | None,
     registry: Path | None,
     canary: str | None,
-    host: str,
-    grpc_host: str,
-    http_port: int,
-    grpc_port: int,
-    metrics_port: int,
+    options: ServerOptions,
     histories: str | None,
     drift: Path | None,
     further: tuple[FurtherModel, ...],
     limits: Limits,
-    request_log: LogSettings | None,
-    max_body: int,
-    max_requests: int,
-    request_timeout: float,
-    token_file: Path | None,
-    tls_certificate: Path | None,
-    tls_key: Path | None,
-    standby: bool,
-    start_timeout: float,
-    exit_timeout: int,
-    verbose: bool,
+    log: LogSettings,
 ) -> None:
     """Answer requests over HTTP and gRPC: a Triton Inference Server on an exported model.
 
@@ -155,31 +78,9 @@ def command(
     Ctrl-C ends the server when the requests in flight are answered. Needs the extra `serve`.
     """
     from ....serving.servable import Servable
-    from ....serving.settings import ServerOptions
     from ....serving.triton.serve import Server
     from ....serving.versions import parse_canary
 
-    options = ServerOptions(
-        host,
-        grpc_host,
-        http_port,
-        grpc_port,
-        metrics_port,
-        limits,
-        max_body,
-        max_requests,
-        request_timeout,
-        token_file,
-        tls_certificate,
-        tls_key,
-        standby,
-        start_timeout,
-        exit_timeout,
-        histories,
-        request_log,
-        verbose,
-        functools.partial(_status, registry, drift, canary),
-    )
     if (servable is None) == (registry is None):
         raise click.UsageError("expected either SERVABLE or --registry.")
     if canary is not None and registry is None:
@@ -191,7 +92,9 @@ def command(
         source = functools.partial(
             _current, registry, None if canary is None else parse_canary(canary)
         )
-    server = Server(source, options, further)
+    options = replace(options, limits=limits, histories=histories, log=log)
+    sections = functools.partial(_status, registry, drift, canary)
+    server = Server(source, options, further, sections)
     sys.exit(server.run(lambda message: click.echo(message)))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,16 +19,14 @@ from merlin_sim.serving.deployment.gate import (
     TOO_FEW,
     WORSE,
     Gate,
-    GateRules,
-    Margins,
     ScoredTwice,
     judge,
 )
 from merlin_sim.serving.deployment.gate_page import HEAD, rows_of, write_gate
+from merlin_sim.serving.deployment.gate_rules import GateRules
 from merlin_sim.training.evaluation.scored_rows import ScoredRows
 
 USERS, EACH = 400, 6
-MARGINS = Margins(0.005, 0.005, 0.005)
 
 
 def scored(challenger_noise: float, current_noise: float, only_new: bool = False) -> ScoredTwice:
@@ -49,7 +48,7 @@ def scored(challenger_noise: float, current_noise: float, only_new: bool = False
 
 
 def judged(given: ScoredTwice, draws: int = 200, **rules) -> Gate:
-    return judge(given, GateRules(MARGINS, draws=draws, **rules), Silence())
+    return judge(given, GateRules(draws=draws, **rules), Silence())
 
 
 def verdicts(gate: Gate, segment: str) -> list[str]:
@@ -75,10 +74,10 @@ def test_what_is_not_known_passes_of_segments_alone():
     gate = judged(scored(1.0, 1.0))
     assert verdicts(gate, ALL)[0] == NOT_KNOWN
     assert gate.reasons[0].startswith("AUC of all rows may be worse by more than 0.005")
-    wider = GateRules(Margins(0.016, 0.03, 0.05), draws=200)
+    wider = GateRules(0.016, 0.03, 0.05, draws=200)
     gate = judge(scored(1.0, 1.0), wider, Silence())
     assert verdicts(gate, NEW_USERS)[0] == NOT_KNOWN and gate.passed
-    strict = GateRules(wider.margins, draws=200, strict_segments=True)
+    strict = replace(wider, strict_segments=True)
     assert not judge(scored(1.0, 1.0), strict, Silence()).passed
 
 

@@ -159,7 +159,7 @@ def test_bad_rows_stop_or_are_left_out_and_a_store_is_as_it_was(tmp_path):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["load", "S"], "Expected FILES of a log, or --dataset"),
+        (["load", "S"], "Expected FILES of a log, or --dataset_dir: one"),
         (["load", "S", "none.csv", *COLUMNS], "none.csv: no such file"),
         (["load", "S", "none.csv", "--user_column", "u"], "'--item_column', or '--fitted'"),
         (["load", "S", "a", *COLUMNS, "--behaviour_column", "b"], "need each other"),

@@ -47,6 +47,7 @@ if act == "leave":
     os.kill(os.getpid(), 11)
 if act == "hang":
     time.sleep(300)
+os.mkdir(f"{folder}/probes")
 for model in ("ids", "events"):
     with open(f"{folder}/probes/{model}.json", "w") as probe:
         json.dump({"id": model}, probe)

@@ -73,7 +73,7 @@ def told(request, servable, make_model, dataset, tmp_path_factory):
     if "histories" in request.param:
         open_store(str(home / "store"), create=True).close()
         more["histories"] = str(home / "store")
-    log = LogSettings(home / "log", share=1.0)
+    log = LogSettings(home / "log", log_share=1.0)
     log.make_directory()
     found = EventsModel(ModelSettings(servable.path, log=log, **more))
     yield found

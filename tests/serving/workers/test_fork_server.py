@@ -24,7 +24,6 @@ from merlin_sim.serving.workers.protocol import (
     processes_of,
     receive_frame,
     send_frame,
-    write_workers,
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -33,7 +32,7 @@ WORKER = "merlin_sim.serving.workers.ids_model.IdsModel"
 
 @pytest.fixture
 def folder(servable, tmp_path):
-    ModelSettings(servable.path, version=3).write(tmp_path)
+    ModelSettings(servable.path, version=3, workers={"ids": WORKER}).write(tmp_path)
     return tmp_path
 
 
@@ -57,9 +56,8 @@ def fork_server(tmp_path_factory):
         until(lambda: not server.process.children())
 
 
-def asked(server, folder, worker=WORKER):
+def asked(server, folder):
     """Ask for a worker; the connection, and its first message."""
-    write_workers(folder, server.address, {"ids": worker})
     connection = socket.socket(socket.AF_UNIX)
 
     def connects():
@@ -70,7 +68,7 @@ def asked(server, folder, worker=WORKER):
         return True
 
     until(connects)
-    send_frame(connection, {"folder": str(folder), "model": "ids", "worker": worker})
+    send_frame(connection, {"folder": str(folder), "model": "ids"})
     return connection, receive_frame(connection).message
 
 
@@ -110,8 +108,8 @@ STUB = """
 import socket, sys, time
 from merlin_sim.serving.workers.protocol import receive_frame, send_frame
 connection = socket.socket(socket.AF_UNIX)
-connection.connect(sys.argv[3])
-send_frame(connection, {"folder": sys.argv[1], "model": "ids", "worker": sys.argv[2]})
+connection.connect(sys.argv[2])
+send_frame(connection, {"folder": sys.argv[1], "model": "ids"})
 receive_frame(connection)
 open(sys.argv[1] + "/stub", "w").write("ready")
 time.sleep(300)
@@ -120,9 +118,8 @@ time.sleep(300)
 
 def test_a_stub_that_its_triton_left_behind_is_ended(fork_server, folder):
     """It may wait for Triton for ever, where nothing of Python's runs."""
-    write_workers(folder, fork_server.address, {"ids": WORKER})
     until(fork_server.address.exists)
-    words = [sys.executable, "-c", STUB, *map(str, (folder, WORKER, fork_server.address))]
+    words = [sys.executable, "-c", STUB, *map(str, (folder, fork_server.address))]
     triton = subprocess.Popen(
         [sys.executable, "-c", f"import subprocess; subprocess.run({words!r})"]
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,7 +17,7 @@ from merlin_sim.serving.workers import ids_model as merging
 from merlin_sim.serving.workers import worker as worker_module
 from merlin_sim.serving.workers.ids_model import SoundRequest, merged_calls, score_requests
 from merlin_sim.serving.workers.protocol import receive_frame, send_frame
-from merlin_sim.serving.workers.worker import Request, Worker
+from merlin_sim.serving.workers.worker import Request, Worker, answer_apart
 
 COLUMN = Column("book", "book", np.dtype("int64"), 9)
 COLUMNS = ServedColumns((), (COLUMN,), (), None, 3, True)
@@ -54,7 +55,7 @@ def run(scorer, *requests):
     """Score requests that came together, in as many calls as it takes."""
     results = []
     for group in merged_calls([SoundRequest(n, one, False) for n, one in enumerate(requests)]):
-        results += score_requests(scorer, [one.request for one in group])
+        results += answer_apart(partial(score_requests, scorer), [one.request for one in group])
     return [one if isinstance(one, Exception) else one.tolist() for one in results]
 
 
