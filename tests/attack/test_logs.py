@@ -63,7 +63,7 @@ def compare(found: Answer, dataset: Path, shape: Shape, wanted: Counter[Sample] 
     assert stored == wanted, f"missing {wanted - stored}, strange {stored - wanted}"
 
 
-@share(20)
+@share(14)
 @given(rows_of(), shapes(), st.booleans())
 def test_a_log_in_any_legal_form_becomes_its_samples(rows, shape, of_users):
     with tempfile.TemporaryDirectory(prefix="attack-") as parent:
@@ -117,7 +117,7 @@ def test_a_bad_row_is_refused_with_its_line_or_left_out(rows, shape, skip, at, t
         compare(found, dataset, shape, wanted)
 
 
-@share(15)
+@share(10)
 @given(rows_of(), shapes(), st.lists(CONTENT_DAMAGES, min_size=1, max_size=2), st.booleans())
 def test_a_damaged_log_is_read_or_refused(rows, shape, damages, skip):
     with tempfile.TemporaryDirectory(prefix="attack-") as parent:
@@ -213,4 +213,4 @@ class Days(InFolder):
 
 
 def test_the_days_after_go_on_as_the_rules_say():
-    run_state_machine_as_test(Days, settings=share(8, stateful_step_count=3))
+    run_state_machine_as_test(Days, settings=share(6, stateful_step_count=3))
