@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from measuring.quality_logs import LOGS
-from measuring.quality_models import PRICED, TRAINED
+from measuring.quality_models import MODELS, TRAINED
 from measuring.quality_table import choosing_table, log_section, overview, read_outcomes
 from measuring.records import MOST_LOAD, Table
 
@@ -140,7 +140,7 @@ def quality(folder: Path = RECORDS / "quality") -> str:
     """Write the tables of docs/quality.md: what to choose by, then each log."""
     outcomes = read_outcomes(folder)
     (costs,) = read_records(folder) or [None]
-    choosing = choosing_table(outcomes, CHOOSING, costs, PRICED)
+    choosing = choosing_table(outcomes, CHOOSING, costs, list(MODELS))
     told = f"AUC of the table below: {LOGS[CHOOSING].title}.\n\n"
     told += "" if costs is None else section_head(costs)
     logs = [log_section(outcomes, name, log.title, TRAINED) for name, log in LOGS.items()]

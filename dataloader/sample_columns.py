@@ -134,13 +134,16 @@ class CountedBefore:
     """
 
     def __init__(self, encoding: EncodingOf, in_time: InTime, taken: Array) -> None:
-        """Work out the numbers of counts on the host, for every device to have the same."""
+        """Put on the device what its kind reads, and no more."""
         self.feature = encoding.feature
         self._encoding, self._in_time = encoding, in_time
-        self._taken = tf.constant(np.concatenate([[0], np.cumsum(taken)]), tf.float64)
-        most = int(np.diff(in_time._starts.numpy()).max(initial=0))
-        self._logarithms = tf.constant(np.log1p(np.arange(most + 1)), tf.float32)
-        self._all = tf.constant(in_time.all_before() + THOUSAND, tf.float64)
+        if encoding.kind == COUNT_ENCODING:  # on the host, for every device to have the same
+            most = int(np.diff(in_time._starts.numpy()).max(initial=0))
+            self._logarithms = tf.constant(np.log1p(np.arange(most + 1)), tf.float32)
+        elif encoding.kind == POPULARITY_ENCODING:
+            self._all = tf.constant(in_time.all_before() + THOUSAND, tf.float64)
+        else:
+            self._taken = tf.constant(np.concatenate([[0], np.cumsum(taken)]), tf.float64)
 
     def __call__(self, ids: tf.Tensor, ranks: Ranks) -> tf.Tensor:
         """Count for target ids of any shape."""

@@ -240,11 +240,12 @@ class Recommender:
         try:
             queries = self.towers.users(encoded)
             found = self._nearest(queries, [question for _, question in asked], seen)
+            took = time.perf_counter() - begin
+            for _ in asked:
+                self.observe(RETRIEVE, took)
         except Exception as error:  # an error of TensorFlow goes to all that asked
             return [*results, *((place, error) for place, _ in asked)]
-        took = time.perf_counter() - begin
         for which, (place, question) in enumerate(asked):
-            self.observe(RETRIEVE, took)
             query = queries[which : which + 1]
             results.append((place, Retrieved(question, query, seen[which], found[which])))
         return results

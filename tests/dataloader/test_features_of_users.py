@@ -43,7 +43,7 @@ encodings:
   brand: [target]
 smoothing: 3
 """
-COUNTS = FEATURES.replace("[count, target]", "[count]").replace("  brand: [target]\n", "")
+COUNTS = FEATURES.replace("[count, target]\n  brand: [target]", "[count, popularity]")
 WITHOUT_ENCODINGS = FEATURES[: FEATURES.index("encodings:")]
 KINDS = {
     "labels": (FEATURES, ["--label_column", "clicked"]),

@@ -6,6 +6,7 @@ import numpy as np
 import nvtabular as nvt
 import pandas as pd
 import pytest
+from joined_numbers import JOINED
 from merlin.io import Dataset
 
 import merlin_sim as ms
@@ -46,19 +47,7 @@ def write(directory, operator, name) -> ms.DatasetDirectory:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("operator", "name"),
-    [
-        (lambda out: ["user"] >> nvt.ops.JoinGroupby(["price"], ["mean"], out_path=out),
-         "user_price_mean"),
-        (lambda out: ["user"] >> nvt.ops.TargetEncoding("clicked", kfold=1, out_path=out),
-         "TE_user_clicked"),
-        (lambda out: ["user"] >> nvt.ops.JoinExternal(
-            pd.DataFrame({"user": [f"u{n}" for n in range(8)], "age": np.arange(8.0)}),
-            on=["user"]), "age"),
-    ],
-    ids=["JoinGroupby", "TargetEncoding", "JoinExternal"],
-)  # fmt: skip
+@pytest.mark.parametrize(("operator", "name"), JOINED)
 def test_a_number_that_is_made_of_other_columns_is_refused(tmp_path, operator, name, request):
     dataset = write(tmp_path, operator, name)
     kind = request.node.callspec.id

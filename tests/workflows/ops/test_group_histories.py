@@ -10,6 +10,7 @@ import nvtabular as nvt
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from joined_numbers import JOINED
 from merlin.io import Dataset
 from merlin.schema import Tags
 
@@ -368,18 +369,8 @@ def rows_of(ids, numbers, name) -> nvt.Workflow:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("operator", "name"),
-    [
-        (lambda out: ["user"] >> nvt.ops.JoinGroupby(["price"], ["mean"], out_path=out),
-         "user_price_mean"),
-        (lambda out: ["user"] >> nvt.ops.TargetEncoding("clicked", kfold=1, out_path=out),
-         "TE_user_clicked"),
-        (lambda out: ["user"] >> nvt.ops.JoinExternal(
-            pd.DataFrame({"user": [f"u{n:02d}" for n in range(50)], "age": np.arange(50.0)}),
-            on=["user"]), "age"),
-        (lambda out: ["price"] >> Named(), "price"),
-    ],
-    ids=["JoinGroupby", "TargetEncoding", "JoinExternal", "one of one's own"],
-)  # fmt: skip
+    [*JOINED, pytest.param(lambda out: ["price"] >> Named(), "price", id="one of one's own")],
+)
 def test_a_dataset_with_operators_that_keep_files_is_loaded_elsewhere(tmp_path, operator, name):
     log = Dataset(some_log(), cpu=True)
     ids = ["user", "item"] >> ops.Categorify(out_path=str(tmp_path))
