@@ -19,6 +19,7 @@ import tensorflow as tf
 from merlin.schema import Schema
 
 from ..foundation.cores import count_cores
+from ..foundation.gpu_forms import has_gpu_forms
 from ..foundation.process_wide import keep_freed_memory, quiet_merlin
 from ..schemas.parquet import DamageError, is_list, leaf_fields, require_whole_footer, row_pieces
 from .arrow_columns import Array, Column, decode, pad_left
@@ -47,6 +48,15 @@ def to_tensor(array: Any) -> tf.Tensor:
     return tf.convert_to_tensor(array)
 
 
+def to_device(array: Any) -> tf.Tensor:
+    """Hand memory over, or copy it where the model is on a GPU: once, and not in every step."""
+    tensor = to_tensor(array)
+    for device in tf.config.list_logical_devices("GPU")[:1]:
+        with tf.device(device.name):
+            return tf.identity(tensor)
+    return tensor
+
+
 PIECE_ROWS = 16384
 """Row groups longer than this are decoded piece by piece, so that memory stays bounded."""
 
@@ -70,7 +80,8 @@ class StoredRows:
     """The rows of parquet files, of which only the schema's columns are read.
 
     Lists come padded with zeros on the left to the schema's longest length; of a longer one its
-    newest values stay. Ids of tables with fewer than 2^31 rows come as int32.
+    newest values stay. Ids of tables with fewer than 2^31 rows come as int32, for a model on a GPU
+    all whole numbers as int64: TensorFlow keeps int32 arguments of a function on the host.
 
     Args:
         paths: the files, in their order.
@@ -94,16 +105,22 @@ class StoredRows:
         for path in paths:
             self._add_file(path)
         self.widths = list_widths(schema, ragged=True)
-        small = small_ids(schema)
+        small, for_gpu = small_ids(schema), has_gpu_forms()
+
+        def dtype_of(name: str, stored: np.dtype[Any]) -> np.dtype[Any]:
+            if for_gpu:
+                return np.dtype(np.int64) if stored.kind in "iu" else stored
+            return np.dtype(np.int32) if name in small else stored
+
         self.dtypes = {
-            name: np.dtype(np.int32) if name in small else like.values.dtype
-            for name, like in self.layout.items()
+            name: dtype_of(name, like.values.dtype) for name, like in self.layout.items()
         }
 
     @property
     def key(self) -> Any:
         """What distinguishes these rows from others."""
-        return tuple((path, state) for path, (_, state) in self._files.items()), repr(self._schema)
+        files = tuple((path, state) for path, (_, state) in self._files.items())
+        return files, repr(self._schema), str(self.dtypes)
 
     @property
     def bytes_of_row(self) -> int:
@@ -127,7 +144,7 @@ class StoredRows:
         for part, start in zip(parts, starts.tolist(), strict=False):
             of_part = {name: found[start : start + part.rows] for name, found in lists.items()}
             self.check.lengths(of_part, part.where)
-        return {name: to_tensor(array) for name, (array, _) in columns.items()}
+        return {name: to_device(array) for name, (array, _) in columns.items()}
 
     def _read_column(
         self, name: str, parts: Sequence[Part], rows: int

@@ -14,6 +14,7 @@ from merlin.models.tf.utils.tf_utils import call_layer
 
 from ..dataloader.open_loader import user_column
 from ..foundation.batch_names import HISTORY_END
+from ..foundation.gpu_forms import has_gpu_forms
 from ..foundation.ranks import Ranks
 from ..parallel.ranks import collectives
 from ..parallel.steps.dropout_seeds import DropoutSeeds
@@ -68,6 +69,7 @@ class TrainableModel(mm.Model):
     """How far ``fit`` has come."""
 
     _loss_means: LossMeans
+    _metrics_every = 1
     _xla = False
     _training_steps: LoaderSteps | None = None
     _test_steps: LoaderSteps | None = None
@@ -133,7 +135,7 @@ class TrainableModel(mm.Model):
         """
         output = self.output_block.full_name
         self.evaluated_loss = read_loss(loss, loss_weights, output)
-        has_gpu = bool(tf.config.list_logical_devices("GPU"))
+        has_gpu = has_gpu_forms()
         super().compile(
             find_optimizer(optimizer, self.trainable_variables),
             loss,
@@ -166,6 +168,7 @@ class TrainableModel(mm.Model):
             own_variables(self),
             held,
             TableGradient.WHOLE_TABLE if whole else None,
+            self._is_one_program,
         )
 
     # A step on what a loader gives
@@ -193,6 +196,15 @@ class TrainableModel(mm.Model):
             return super().make_predict_function(force)
         self.predict_function = lambda _: tf.concat(self._on_steps(steps, self._predict_made), 0)
         return self.predict_function
+
+    def step_on(self, loader: Any) -> Callable[..., Executed]:
+        """Return the step that ``fit`` traces for a loader of this package.
+
+        It takes what the loader's ``inputs`` give for a step; [2] int64, the seed and how many
+        steps were done before; and whether this rank was asked to stop.
+        """
+        self._prepare(loader)
+        return functools.partial(self._made_step, LoaderSteps(loader).make)
 
     def _train_on(self, steps: LoaderSteps) -> dict[str, tf.Tensor]:
         """Run one execution."""
@@ -476,9 +488,7 @@ class TrainableModel(mm.Model):
         loader = steps.loader
         samples = int(getattr(loader, "batch_size", 0)) * int(getattr(loader, "candidates", 1))
         self._step.fuses = samples >= MANY_SAMPLES and not self._xla
-        self._seed = int(getattr(loader, "seed", 0))
-        self._build_metrics()  # so that a callback can restore them
-        self._dropout_seeds = DropoutSeeds(self.layers, collectives.joined().rank)
+        self._prepare(loader)
         weights = kwargs.pop("class_weight", None)
         self._class_weight = None
         if weights is not None:
@@ -488,6 +498,12 @@ class TrainableModel(mm.Model):
                     f"Received: {weights!r}"
                 )
             self._class_weight = tf.constant([weights[c] for c in range(len(weights))], tf.float32)
+
+    def _prepare(self, loader: Any) -> None:
+        """Make what a step needs beside the model."""
+        self._seed = int(getattr(loader, "seed", 0))
+        self._build_metrics()  # so that a callback can restore them
+        self._dropout_seeds = DropoutSeeds(self.layers, collectives.joined().rank)
 
     def _build_metrics(self) -> None:
         if not self.compiled_metrics.built:

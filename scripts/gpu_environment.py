@@ -13,6 +13,7 @@ import ctypes
 import importlib
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +53,31 @@ class OpenLibraries:
 
 
 def fit_cudf_to_merlin() -> None:
-    """Give cudf a name back that Merlin imports, and calls for files on remote disks alone."""
-    if getattr(sys.modules.get("merlin.core.has_gpu"), "HAS_GPU", False):
-        with contextlib.suppress(Exception):  # the user of cudf reports what is wrong with it
-            column = importlib.import_module("cudf.core.column")
-            vars(column).setdefault("build_categorical_column", None)
+    """Let cudf 24.12 take what Merlin 23.8 was written for."""
+    if not getattr(sys.modules.get("merlin.core.has_gpu"), "HAS_GPU", False):
+        return
+    with contextlib.suppress(Exception):  # the user of cudf reports what is wrong with it
+        cudf, column, groupby = map(
+            importlib.import_module, ("cudf", "cudf.core.column", "cudf._lib.groupby")
+        )
+        # Merlin imports it, and calls it for files on remote disks alone.
+        vars(column).setdefault("build_categorical_column", None)
+        # NVTabular counts keys that are strings by it: libcudf can, cudf's own check refuses it.
+        groupby._STRING_AGGS.add("size")
+        # Merlin makes a series of the offsets of lists, a bare column.
+        dispatch: Any = importlib.import_module("merlin.core.dispatch")
+        dispatch.make_series = series_maker(cudf, column.ColumnBase, dispatch.make_series)
+
+
+def series_maker(cudf: Any, bare: type, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what makes a series of a bare column of cudf, and of all else what Merlin makes."""
+
+    def make_series(_like_ser: Any, device: Any = None) -> Any:
+        if isinstance(_like_ser, bare):
+            return cudf.Series._from_column(_like_ser)
+        return otherwise(_like_ser, device)
+
+    return make_series
 
 
 def set_up() -> None:

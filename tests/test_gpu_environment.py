@@ -63,22 +63,52 @@ def test_what_xla_and_dask_look_for_is_set_unless_it_is_given(environment):
     assert given["PATH"].count("cuda_nvcc") == 1
 
 
+class Column:
+    """A bare column of cudf."""
+
+
+class Series:
+    """As cudf 24.12 has it: of a bare column it is made by one way alone."""
+
+    def __init__(self, data):
+        if isinstance(data, Column):
+            raise TypeError("Use cudf.Series._from_column for constructing a Series")
+        self.data = data
+
+    @classmethod
+    def _from_column(cls, column):
+        series = cls(None)
+        series.data = column
+        return series
+
+
 @pytest.mark.parametrize("has_gpu", [True, False])
-def test_cudf_has_the_name_that_merlin_imports_where_merlin_uses_it(
-    environment, monkeypatch, has_gpu
-):
+def test_cudf_takes_what_merlin_gives_it_where_merlin_uses_it(environment, monkeypatch, has_gpu):
     environment.set_up()
-    column = ModuleType("cudf.core.column")
+    column, groupby = ModuleType("cudf.core.column"), ModuleType("cudf._lib.groupby")
+    column.ColumnBase, groupby._STRING_AGGS = Column, {"COUNT", "SIZE"}
+    dispatch = SimpleNamespace(make_series=lambda _like_ser, device=None: Series(_like_ser))
     for name, module in {
-        "cudf": ModuleType("cudf"),
+        "cudf": SimpleNamespace(Series=Series),
         "cudf.core": ModuleType("cudf.core"),
         "cudf.core.column": column,
+        "cudf._lib": ModuleType("cudf._lib"),
+        "cudf._lib.groupby": groupby,
+        "merlin.core.dispatch": dispatch,
         "merlin.core.has_gpu": SimpleNamespace(HAS_GPU=has_gpu),
     }.items():
         monkeypatch.setitem(sys.modules, name, module)
     [finder] = sys.meta_path
     assert finder.find_spec("merlin.io.fsspec_utils") is None
     assert hasattr(column, "build_categorical_column") == has_gpu
+    assert ("size" in groupby._STRING_AGGS) == has_gpu
+    assert dispatch.make_series([1], "cuda").data == [1]
+    bare = Column()
+    if has_gpu:
+        assert dispatch.make_series(bare).data is bare
+    else:
+        with pytest.raises(TypeError, match="_from_column"):
+            dispatch.make_series(bare)
 
 
 def test_every_library_is_where_its_package_puts_it(environment):

@@ -1,4 +1,4 @@
-"""A training step as one function of TensorFlow, for XLA to make one program of.
+"""A training step as XLA makes one program of it for a GPU: the one that ``fit`` traces there.
 
 From the numbers of samples to the weights: the batch is made of users that are on the device, then
 forward pass, gradients, loss scale, the optimizer, the losses and the counts for the AUC.
@@ -18,16 +18,11 @@ from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.gpu_forms import gpu_forms
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models import build_model
-from merlin_sim.parallel.steps.loss_scale import LossScale
-from merlin_sim.parallel.steps.optimizers import make_optimizer
-from merlin_sim.parallel.steps.sample_batch import SampleBatch, mean_over_counted
-from merlin_sim.parallel.steps.table_rows import TableGradient, table_gradients
 from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.training.evaluation.metrics import AUC
 
-BINS = 8000
-"""Of scores, in which positives and negatives are counted for the AUC."""
 POSITIONS, LENGTH = 8, 100
-Step = Callable[[Any], tuple[tf.Tensor, ...]]
+Step = Callable[[Any], Any]
 
 
 def small_dataset(directory: Path, users: int = 1217) -> DatasetDirectory:
@@ -51,6 +46,7 @@ def make_step(
     """
     with policy("mixed_float16" if amp else "float32"), gpu_forms(True):
         trained = build_model(model, dataset.schema)
+        trained.compile("adam", metrics=[AUC()], jit_compile=True)
         loader = open_loader(
             dataset,
             "train",
@@ -62,46 +58,9 @@ def make_step(
             negatives_read=trained.negatives_read,
         )
         given = next(iter(loader.inputs()))
-        make = loader.make_samples
-    optimizer = make_optimizer("adam", trained.trainable_variables, 0.01)
-    scale = LossScale(amp)
-
-    def step(given: Any) -> tuple[tf.Tensor, ...]:
-        made = SampleBatch(*make(given.data, given.entries, given.seeds))
-        losses, logits, finite = train_on(mean_over_counted(made), trained, optimizer, scale)
-        return losses, finite, counts_of_scores(logits, *made.flat())
-
-    return step, given
-
-
-def train_on(
-    batch: SampleBatch, model: Any, optimizer: Any, scale: LossScale
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Train on a batch; return the losses, the logits, and whether the gradients were finite."""
-    variables = model.trainable_variables
-    with table_gradients(TableGradient.WHOLE_TABLE), tf.GradientTape() as tape:
-        losses, logits = model.compute_step(
-            batch.columns, batch.labels, batch.weights, training=True
-        )
-        scaled = losses[0] * scale.scale
-    gradients = tape.gradient(scaled, variables, unconnected_gradients="zero")
-    gradients, finite = scale.unscale(gradients)
-    state = [*variables, *optimizer.variables]
-    before = [tf.identity(variable) for variable in state]
-    optimizer.apply_gradients(
-        zip(gradients, variables, strict=True), experimental_aggregate_gradients=False
-    )
-    for variable, was in zip(state, before, strict=True):  # a choice of values: nothing waits
-        variable.assign(tf.where(finite, variable, was))
-    scale.update(finite)
-    return tf.stack(list(losses)), tf.reshape(logits, [-1]), finite
-
-
-def counts_of_scores(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    """Count negatives and positives in each bin of scores: [2, bins]."""
-    scores = tf.cast(tf.sigmoid(logits) * float(BINS - 1), tf.int32)
-    place = scores + BINS * tf.cast(labels > 0, tf.int32)
-    return tf.reshape(tf.math.unsorted_segment_sum(weights, place, 2 * BINS), [2, BINS])
+        step = trained.step_on(loader)
+    done, stop = tf.zeros([2], tf.int64), tf.constant(False)
+    return lambda given: step(given, done, stop), given
 
 
 def hlo_of(step: Step, given: Any) -> str:

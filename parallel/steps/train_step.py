@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from ...foundation.gpu_forms import has_gpu_forms
 from ...foundation.ranks import Ranks
 from ..ranks.collectives import Gradient, average, average_gradients
 from .fused import fused_arithmetic
@@ -60,6 +61,8 @@ class TrainStep:
         own: trained variables of which this rank has a part that no other has.
         held: rows of tables that move by a part only; None where all move.
         table_gradient: what lookups give tables; None for what suits the device.
+        one_program: XLA makes one program of all that the caller traces, this step in it, so that
+            nothing here waits for a choice: that would keep a GPU idle.
 
     ``fuses``, before the first step, says whether arithmetic is fused: see
     :func:`~merlin_sim.parallel.steps.fused.fused`. It is worth a compilation where batches are
@@ -80,6 +83,7 @@ class TrainStep:
         own: Sequence[tf.Variable] = (),
         held: HeldRows | None = None,
         table_gradient: TableGradient | None = None,
+        one_program: bool = False,
     ) -> None:
         """Choose the forms of tables' gradients, and whether XLA compiles both passes."""
         self.model = model
@@ -93,8 +97,7 @@ class TrainStep:
         trained = enumerate(model.trainable_variables) if refs else ()
         self.own = frozenset(i for i, variable in trained if variable.ref() in refs)
         if table_gradient is None:
-            on_gpu = xla and bool(tf.config.list_logical_devices("GPU"))
-            form = TableGradient
+            form, on_gpu = TableGradient, xla and has_gpu_forms()
             table_gradient = form.ROW_FOR_EACH_ID if on_gpu else form.EACH_ROW_ONCE
         self._table_gradient = table_gradient
         self._gradients = (
@@ -103,6 +106,7 @@ class TrainStep:
             else self._compute_gradients
         )
         self._xla = xla
+        self._one_program = one_program
 
     def made(self, given: Any, make: Make) -> SampleBatch:
         """Make a batch, within whatever graph is being made."""
@@ -177,10 +181,12 @@ class TrainStep:
         )
         gradients, finite = self.loss_scale.unscale(gradients)
         finite &= sums[-1] == 0  # as every rank sees it, in gradients that only one has too
-        if self.loss_scale.active:
-            tf.cond(finite, lambda: self._apply(gradients), lambda: tf.constant(False))
-        else:
+        if not self.loss_scale.active:
             self._apply(gradients)
+        elif self._one_program:
+            self._apply_and_choose(gradients, finite)
+        else:
+            tf.cond(finite, lambda: self._apply(gradients), lambda: tf.constant(False))
         self.loss_scale.update(finite)
         samples = sums[-2] * self.ranks.size
         flat = SampleBatch(columns, labels, sample_weight).flat()
@@ -223,6 +229,15 @@ class TrainStep:
         else:
             self.held.while_applied(variables, apply)
         return tf.constant(True)
+
+    def _apply_and_choose(self, gradients: list[Gradient], finite: tf.Tensor) -> None:
+        """Apply gradients, and take it all back by a choice of values where one is not finite."""
+        state = [*self.model.trainable_variables, *self.optimizer.variables]
+        before = [tf.identity(variable) for variable in state]
+        with tf.control_dependencies(before):
+            self._apply(gradients)
+        for variable, was in zip(state, before, strict=True):
+            variable.assign(tf.where(finite, variable, was))
 
 
 def counted_samples(labels: tf.Tensor, sample_weight: tf.Tensor | None) -> tf.Tensor:

@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-import tensorflow as tf
 from gpu import step_cost
 from gpu.hlo_cost import Program
 from gpu.whole_step import hlo_of, make_step, small_dataset
-from steps_in_graph import on_batches
-
-from merlin_sim.dataloader.open_loader import open_loader
-from merlin_sim.foundation.ranks import Ranks
-from merlin_sim.models import build_model
-from merlin_sim.parallel.steps.loss_scale import LossScale
-from merlin_sim.parallel.steps.optimizers import make_optimizer
-from merlin_sim.parallel.steps.train_step import TrainStep
 
 PROGRAM = """HloModule small
 
@@ -87,30 +77,6 @@ def test_nothing_in_a_step_waits(users, candidates):
     found = step_cost.waiting_operations(text)
     assert [found[name] for name in step_cost.WAITING] == [0] * len(step_cost.WAITING)
     assert 3 <= found["scatter"] <= 12
-
-
-@pytest.mark.slow
-def test_the_step_trains_as_the_product_does(tmp_path):
-    # What is resident is shared, and has the form of the device that read it.
-    users, same_users = (small_dataset(tmp_path / name, users=40) for name in ("one", "other"))
-    tf.keras.utils.set_random_seed(3)
-    step, given = make_step(users, "din", 64, 1, amp=False)
-    in_graph = tf.function(step, autograph=False)
-    losses = [in_graph(given)[0].numpy() for _ in range(3)]
-
-    tf.keras.utils.set_random_seed(3)
-    model = build_model("din", users.schema)
-    columns, read = list(model.training_columns), model.negatives_read
-    loader = open_loader(
-        same_users, "train", columns, 64, Ranks(), shuffle=True, negatives_read=read
-    )
-    given = next(iter(loader.inputs()))
-    adam = make_optimizer("adam", model.trainable_variables, 0.01)
-    train = TrainStep(model, adam, LossScale(False), Ranks())
-    train_on = on_batches(train, loader.make)
-    expected = [train_on(given).losses.numpy() for _ in range(3)]
-    np.testing.assert_allclose(losses, expected, rtol=1e-5)
-    assert expected[-1][0] < expected[0][0]
 
 
 def test_a_compiler_that_is_missing_is_named(tmp_path):

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import tensorflow as tf
 from merlin.schema import ColumnSchema, Schema
 
 from merlin_sim.dataloader import stored_rows
@@ -131,3 +132,20 @@ def test_damaged_bytes_are_refused_or_read_and_never_crash(tmp_path, version, co
         assert len(offsets) == 61 and offsets[-1] == len(piece["history"].values)
         assert (np.diff(offsets) >= 0).all()
     assert len(outcomes) > 5
+
+
+def test_rows_read_on_the_host_stay_on_the_device_of_the_model(tmp_path, monkeypatch):
+    path = write(tmp_path / "rows.parquet", [[1, 2], [3], []])
+    on_cpu = open_file(path).read([0], 4)
+    [cpu] = tf.config.list_logical_devices("CPU")
+    copied = []
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind=None: [cpu])  # for a GPU
+    monkeypatch.setattr(tf, "identity", lambda tensor: copied.append(tensor) or tensor)
+    stored = open_file(path)
+    on_gpu = stored.read([0], 4)
+    assert len(copied) == len(on_gpu) == 3
+    # What a function is given of int32 is on the host, and is copied in every step.
+    assert {tensor.dtype for tensor in on_gpu.values()} == {tf.int64}
+    assert stored.bytes_of_row == 8 * (1 + 40 + 2)
+    for name, expected in on_cpu.items():
+        np.testing.assert_array_equal(on_gpu[name], expected)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,6 +12,7 @@ from steps_in_graph import on_batches
 from merlin_sim.dataloader.loader import Loader
 from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.foundation.gpu_forms import gpu_forms
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models import MODELS, OptionError, build_model
 from merlin_sim.parallel.steps.loss_scale import LossScale
@@ -90,6 +93,25 @@ def test_mixed_precision_scales_the_loss_as_the_command_line_does(make_dataset):
     for one, other in zip(before, fitted.get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
     assert fitted.loss_scale.scale.numpy() == np.float32(1.5e38)
+
+
+def test_one_program_leaves_all_as_it_was_where_a_gradient_overflows(make_dataset):
+    dataset = make_dataset(ragged=True, rows=40)
+    model = small_model("din", dataset.schema, "mixed_float16")
+    with gpu_forms(True):
+        model.compile(Adam(0.05), metrics=[], jit_compile=True)
+        fit = functools.partial(model.fit, dataset, batch_size=BATCH, shuffle=False, verbose=0)
+        begun = model.get_weights()
+        fit()
+        state = [*model.trainable_variables, *model.optimizer.variables]
+        before = [variable.numpy() for variable in state]
+        assert not np.array_equal(begun[0], model.get_weights()[0])
+        model.loss_scale.scale.assign(3e38)
+        fit(steps_per_epoch=1)
+    for one, other in zip(before, state, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert model.loss_scale.scale.numpy() == np.float32(1.5e38)
+    assert model.loss_scale.good_steps.numpy() == 0
 
 
 def test_the_gradient_of_a_table_stays_rows(rows):

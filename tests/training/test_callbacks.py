@@ -11,6 +11,7 @@ from processes import entries
 from small_runs import DIN
 
 import merlin_sim as ms
+from merlin_sim.foundation.gpu_forms import gpu_forms
 from merlin_sim.parallel.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.parallel.ranks.interruption import Interrupted
 from merlin_sim.parallel.steps.optimizers import Adam
@@ -117,13 +118,12 @@ def test_steps_of_an_execution_change_nothing(dataset, whole, tmp_path, steps):
     assert epochs[0] == epochs[1]
 
 
-def test_a_whole_step_may_be_one_program(dataset, monkeypatch):
+def test_a_whole_step_may_be_one_program(dataset):
     """As on one GPU: samples made, gradients of whole tables, update and metrics, by XLA."""
     plain = fitted(dataset, epochs=1)
-    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind=None: [kind])
-    model = compiled(dataset, jit_compile=True, steps_per_execution=2)
-    assert model._is_one_program
-    model.fit(dataset, batch_size=BATCH, epochs=1, verbose=0)
+    with gpu_forms(True):
+        model = compiled(dataset, jit_compile=True, steps_per_execution=2)
+        model.fit(dataset, batch_size=BATCH, epochs=1, verbose=0)
     for ours, theirs in zip(model.get_weights(), plain.get_weights(), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=2e-3, atol=2e-4)
 

@@ -16,6 +16,7 @@ from ...dataloader.loader import Loader
 from ...dataloader.open_loader import open_loader
 from ...dataloader.sample_loader import POSITIONS_TOGETHER
 from ...foundation.exceptions import MerlinSimError
+from ...foundation.gpu_forms import has_gpu_forms
 from ...models.compiled_metrics import states_over_ranks
 from ...models.loader_steps import FitProgress, LoaderSteps
 from ...models.own_model import trainable
@@ -214,7 +215,7 @@ class TrainingRun(RunParts):
         config = self.config
         if config.steps_per_execution is not None:
             return config.steps_per_execution
-        if not tf.config.list_logical_devices("GPU"):
+        if not has_gpu_forms():
             return 1
         return math.gcd(STEPS_ON_GPU, config.checkpoint_every or 0, config.max_steps or 0)
 
