@@ -2,7 +2,7 @@
 # Checks and measures merlin-sim on a machine with a GPU, in order of worth, and writes one markdown table.
 #
 #   scripts/check_gpu.sh [TABLE]           TABLE: where the table goes (default: gpu-table.md)
-#   scripts/check_gpu.sh --small [TABLE]   its first five minutes in small, on a CPU too: tries the script out
+#   scripts/check_gpu.sh --small [TABLE]   its questions in small, on a CPU too: tries the script out
 #
 # Each part is a process of its own with a time limit, and its lines are written as they come: benchmarks/gpu/visit.py has
 # their order. benchmarks/gpu/gpu_table.py names the variables that make it shorter or longer, and those that let the

@@ -64,11 +64,12 @@ def main() -> None:
     sim_rows.TEST_ROWS = max(BATCHES)  # one whole batch of the largest
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        sim_rows.write_dataset(root / "dataset", ROWS)
         dataset = root / "dataset"
+        of_rows = [*training_lines(dataset), *other_lines(dataset)]
+        if any(LINES.search(name) for name, _ in of_rows):
+            sim_rows.write_dataset(dataset, ROWS)
         lines = itertools.chain(
-            training_lines(dataset),
-            other_lines(dataset),
+            of_rows,
             users_lines(root),
             published_lines(),
             preprocessing_lines(root),

@@ -33,7 +33,7 @@ def index_option(required: bool) -> Callable[[Any], Any]:
 
 
 def endpoint_options(function: Callable[..., Any]) -> Any:
-    """Add what a server recommends by; the command gets its models as ``further``."""
+    """Add what a server recommends by; the command gets its models as ``endpoints``."""
 
     @functools.wraps(function)
     def with_endpoint(
@@ -49,13 +49,13 @@ def endpoint_options(function: Callable[..., Any]) -> Any:
                 raise click.UsageError(
                     "expected --index, --rules and --retrieved with --towers only."
                 )
-            return function(further=(), **values)
+            return function(endpoints=(), **values)
         if index_path is None or values["histories"] is None:
             raise click.UsageError("expected --index and --histories with --towers.")
         from ...serving.retrieval.endpoint import RecommendEndpoint
 
         endpoint = RecommendEndpoint(towers, index_path, rules_path, retrieved)
-        return function(further=(endpoint,), **values)
+        return function(endpoints=(endpoint,), **values)
 
     towers = click.option(
         "--towers",

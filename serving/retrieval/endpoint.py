@@ -31,7 +31,7 @@ AT_ONCE = 8
 
 
 class RecommendEndpoint:
-    """See :class:`~merlin_sim.serving.triton.serve.FurtherModel`.
+    """See :class:`~merlin_sim.serving.triton.serve.Endpoint`.
 
     Args:
         towers: An exported model with vectors.
@@ -61,7 +61,7 @@ class RecommendEndpoint:
         }
 
     def model(self, servable: Servable, canary: Servable | None, keeps: bool) -> ServedModel:
-        """See FurtherModel."""
+        """See Endpoint."""
         if not keeps:
             raise MerlinSimError("recommendations need a store of histories: name it.")
         servable.check_ranks()
@@ -77,7 +77,7 @@ class RecommendEndpoint:
         return ServedModel(config, "merlin_sim.serving.retrieval.recommend_model.RecommendModel")
 
     async def answer(self, front: Front, body: bytes) -> web.Response:
-        """See FurtherModel."""
+        """See Endpoint."""
         from aiohttp import web  # comes with the extra `serve`
 
         found = await front.infer(self.name, self.ask(body))

@@ -204,7 +204,7 @@ class RecommendModel:
         """Load what the settings name."""
         # Users stand side by side; a thread of each that waits for others' would cost more.
         tf.config.threading.set_intra_op_parallelism_threads(1)
-        own = settings.further[NAME]
+        own = settings.endpoints[NAME]
         towers = Towers(Servable.open(own[TOWERS]))
         index = open_index(Path(own[INDEX]), towers)
         rules = read_rules(Path(own[RULES])) if own[RULES] is not None else Rules()

@@ -42,7 +42,7 @@ _FORK_SERVER = "merlin_sim.serving.workers.fork_server"
 _FORK_PATIENCE = 70.0
 
 
-class FurtherModel(Protocol):
+class Endpoint(Protocol):
     """A model that a server has beside its own, asked in plain JSON at a path of its own."""
 
     name: str
@@ -69,7 +69,7 @@ class Server:
         servable: An opened servable, which is read where it lies and must stay there; or what
             says which version should be served at any time.
         options: See :class:`ServerOptions`.
-        further: Models that it has beside its own.
+        endpoints: Models that it has beside its own.
         sections: What the page at the root has beside what the server knows itself.
     """
 
@@ -77,14 +77,14 @@ class Server:
         self,
         servable: Servable | Callable[[], ServedVersion],
         options: ServerOptions,
-        further: Sequence[FurtherModel] = (),
+        endpoints: Sequence[Endpoint] = (),
         sections: Callable[[], Sequence[Section]] = tuple,
     ) -> None:
         """Prepare; nothing is started yet."""
         if isinstance(servable, Servable):
             servable = functools.partial(ServedVersion, servable.path)
         self._wanted = servable
-        self.further, self.options, self._sections = further, options, sections
+        self.endpoints, self.options, self._sections = endpoints, options, sections
         ports = settle_ports(options)
         self.http_port, self.grpc_port, self.metrics_port = ports
         self._closing = ExitStack()
@@ -169,8 +169,8 @@ class Server:
 
     def _models(self, servable: Servable, canary: Servable | None) -> list[ServedModel]:
         keeps = self.options.histories is not None
-        further = [model.model(servable, canary, keeps) for model in self.further]
-        return [*own_models(servable, self._wanted().version is not None), *further]
+        more = [model.model(servable, canary, keeps) for model in self.endpoints]
+        return [*own_models(servable, self._wanted().version is not None), *more]
 
     def _start_replica(self, version: ServedVersion) -> Replica:
         """Start a Triton on a version.
@@ -193,7 +193,7 @@ class Server:
             self.options.limits,
             None if given is None else whole_address(given),
             self.options.log,
-            {model.name: model.settings for model in self.further},
+            {model.name: model.settings for model in self.endpoints},
             {model.config.name: model.worker for model in models},
             str(self._files.path / FORK_SERVER),
         )
@@ -229,7 +229,7 @@ class Server:
         access = Access.read(options.token_file)
         if options.tls is not None:
             tls_context(*options.tls)  # says what is wrong before anything is started
-        routes: dict[str, OwnRoute] = {model.path: model.answer for model in self.further}
+        routes: dict[str, OwnRoute] = {model.path: model.answer for model in self.endpoints}
         if self._appends is not None:
             routes[APPENDS] = self._appends.answer_front
         with ExitStack() as stack:
@@ -331,5 +331,5 @@ class Server:
             f"and grpc {self.options.grpc_host}:{self.grpc_port}; metrics at "
             f"{scheme}://{host}:{self.metrics_port}/metrics"
             f"{'' if self._appends is None else f'; interactions to {APPENDS}'}"
-            f"{''.join(f'; `{model.name}` at {model.path}' for model in self.further)}"
+            f"{''.join(f'; `{model.name}` at {model.path}' for model in self.endpoints)}"
         )

@@ -19,7 +19,7 @@ from ...options.short_help import ShortHelp
 from ...options.store_options import store_option
 
 if TYPE_CHECKING:
-    from ....serving.triton.serve import FurtherModel
+    from ....serving.triton.serve import Endpoint
 
 silence_grpc_at_forks()  # before anything brings gRPC
 
@@ -66,7 +66,7 @@ def command(
     options: ServerOptions,
     histories: str | None,
     drift: Path | None,
-    further: tuple[FurtherModel, ...],
+    endpoints: tuple[Endpoint, ...],
     limits: Limits,
     log: LogSettings,
 ) -> None:
@@ -94,7 +94,7 @@ def command(
         )
     options = replace(options, limits=limits, histories=histories, log=log)
     sections = functools.partial(_status, registry, drift, canary)
-    server = Server(source, options, further, sections)
+    server = Server(source, options, endpoints, sections)
     sys.exit(server.run(lambda message: click.echo(message)))
 
 
