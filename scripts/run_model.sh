@@ -8,7 +8,7 @@ Usage: scripts/run_model.sh [flags]
   --data_path DIR             Dataset directory. Default: /data.
   --gpus N                    Ranks on this machine, one to a GPU (or sharing the CPU). Default: 1.
   --amp 0|1                   Mixed precision. Default: 0.
-  --xla 0|1                   Compile with XLA. Default: 1 on one GPU, else 0.
+  --xla 0|1                   Compile with XLA. Default: 0.
   --benchmark 0|1             Measure throughput. Default: 0.
   --benchmark_steps N         Steps of a benchmark.
   --mode train|inference      Default: train.
@@ -51,7 +51,7 @@ while [ $# -gt 0 ]; do
     --mode) mode=$value ;;
     --amp | --xla | --benchmark)
       case "$value" in
-        0) options+=("--no_${flag#--}") ;;
+        0) ;;
         1) options+=("$flag") ;;
         *) refuse "$flag should be 0 or 1. Received: $value" ;;
       esac ;;

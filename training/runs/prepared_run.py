@@ -12,7 +12,6 @@ from ...dataloader.loader import Loader
 from ...dataloader.open_loader import EvaluationRows, open_loader, user_column
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.files import write_replacing
-from ...foundation.gpu_forms import has_gpu_forms
 from ...foundation.ranks import Ranks
 from ...models.blocks.embeddings.spread_tables import own_variables
 from ...models.family import Family
@@ -87,12 +86,7 @@ class RunParts:
     @property
     def compiles_all(self) -> bool:
         """Whether XLA compiles all that is computed; of spread tables' models it does a part."""
-        config = self.config
-        asked = config.xla
-        if asked is None:  # a step that is one program, and nothing in it that XLA may not know
-            one_gpu = has_gpu_forms() and self.ranks.size == 1
-            asked = one_gpu and config.optimizer == "adam" and not config.metric
-        return asked and config.tables != SPREAD
+        return self.config.xla and self.config.tables != SPREAD
 
     def predictor(self) -> Predictor:
         """Make the compiled forward pass."""

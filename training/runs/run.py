@@ -207,7 +207,7 @@ class Run:
         if self.config.tables != SPREAD:
             return nullcontext()
         plan = plan_of(self.config, dataset, options, self.ranks.size)
-        return spread_tables(plan, self.ranks, bool(self.config.xla))
+        return spread_tables(plan, self.ranks, self.config.xla)
 
     def _find_checkpoint(self) -> Checkpoint | None:
         is_training = self.config.mode == "train"

@@ -9,7 +9,6 @@ import pytest
 import tensorflow as tf
 
 from merlin_sim.dataloader.open_loader import open_loader
-from merlin_sim.foundation.gpu_forms import gpu_forms
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models import build_model
 from merlin_sim.parallel.steps import fused
@@ -121,24 +120,3 @@ def test_parts_are_for_processors_whose_operations_have_one_thread(
     config = SimpleNamespace(xla=False, tables="replicated")
     run = SimpleNamespace(model=None, config=config, compiles_all=False)
     assert RunParts.predictor(run).parts is parts
-
-
-@pytest.mark.parametrize(
-    ("given", "gpu", "ranks", "optimizer", "metric", "compiles"),
-    [
-        (None, False, 1, "adam", None, False),
-        (None, True, 1, "adam", None, True),
-        (None, True, 2, "adam", None, False),
-        (None, True, 1, "sgd", None, False),
-        (None, True, 1, "adam", "mine:METRIC", False),
-        (False, True, 1, "adam", None, False),
-        (True, False, 2, "sgd", "mine:METRIC", True),
-    ],
-)
-def test_xla_is_the_default_where_a_step_becomes_one_program(
-    given, gpu, ranks, optimizer, metric, compiles
-):
-    config = SimpleNamespace(xla=given, tables="replicated", optimizer=optimizer, metric=metric)
-    run = SimpleNamespace(config=config, ranks=SimpleNamespace(size=ranks))
-    with gpu_forms(gpu):
-        assert RunParts.compiles_all.fget(run) is compiles
