@@ -148,9 +148,6 @@ Columns = dict[str, Any]
 class DeviceRows(StoredRows):
     """Rows that no value of goes through the host, where nothing is wrong.
 
-    Ids are int64: TensorFlow keeps int32 arguments of a function on the host, and has no kernels
-    of a GPU for int32 in Reshape, Concat, Slice, Split and Pad.
-
     Args:
         paths: the files, in their order.
         schema: the columns.
@@ -161,22 +158,18 @@ class DeviceRows(StoredRows):
         """Have a Merlin dataset for each file: several it would put in an order of its own."""
         super().__init__(paths, schema, threads)
         self._datasets: dict[str, merlin.io.Dataset] = {}
-        self._types = {
-            name: tf.int64 if dtype.kind in "iu" else tf.as_dtype(dtype)
-            for name, dtype in self.dtypes.items()
-        }
 
     @property
-    def bytes_of_row(self) -> int:
-        """What a row takes on the device."""
-        return sum(kind.size * self.widths.get(name, 1) for name, kind in self._types.items())
+    def is_for_gpu(self) -> bool:
+        """Always: Merlin reads them there."""
+        return True
 
     def read(self, numbers: Sequence[int], rows: int) -> dict[str, tf.Tensor]:
         """Read row groups, in this order; columns are filled up with zeros to ``rows``."""
         parts = [self._read_part(number) for number in numbers]
         lacking = rows - sum(self.parts[number].rows for number in numbers)
         joined = {}
-        for name, kind in self._types.items():
+        for name, kind in self.dtypes.items():
             width = (self.widths[name],) if self.layout[name].offsets is not None else ()
             pieces = [part.pop(name) for part in parts]
             joined[name] = tf.concat([*pieces, tf.zeros([lacking, *width], kind)], 0)
@@ -204,7 +197,7 @@ class DeviceRows(StoredRows):
         warnings.warn(
             f"{part.where(0)} and those after it were read on the host: {reason}", stacklevel=1
         )
-        return {name: tf.cast(column, self._types[name]) for name, column in on_host.items()}
+        return on_host
 
     def _read_by_merlin(self, part: Part) -> Columns:
         if part.origin not in self._datasets:
@@ -256,7 +249,7 @@ class DeviceRows(StoredRows):
 
     def _dense(self, name: str, column: Any) -> tf.Tensor:
         """Bring a column to its type, lists to one width."""
-        kind = self._types[name]
+        kind = self.dtypes[name]
         if self.layout[name].offsets is None:
             return tf.cast(column, kind)
         if not isinstance(column, tuple):

@@ -81,7 +81,8 @@ class StoredRows:
 
     Lists come padded with zeros on the left to the schema's longest length; of a longer one its
     newest values stay. Ids of tables with fewer than 2^31 rows come as int32, for a model on a GPU
-    all whole numbers as int64: TensorFlow keeps int32 arguments of a function on the host.
+    all whole numbers as int64: TensorFlow keeps int32 arguments of a function on the host, and has
+    no kernels of a GPU for int32 in Reshape, Concat, Slice, Split and Pad.
 
     Args:
         paths: the files, in their order.
@@ -105,16 +106,17 @@ class StoredRows:
         for path in paths:
             self._add_file(path)
         self.widths = list_widths(schema, ragged=True)
-        small, for_gpu = small_ids(schema), has_gpu_forms()
+        small = small_ids(schema)
+        self.dtypes = {}
+        for name, like in self.layout.items():
+            dtype = np.dtype(np.int32) if name in small else like.values.dtype
+            whole_on_gpu = self.is_for_gpu and dtype.kind in "iu"
+            self.dtypes[name] = np.dtype(np.int64) if whole_on_gpu else dtype
 
-        def dtype_of(name: str, stored: np.dtype[Any]) -> np.dtype[Any]:
-            if for_gpu:
-                return np.dtype(np.int64) if stored.kind in "iu" else stored
-            return np.dtype(np.int32) if name in small else stored
-
-        self.dtypes = {
-            name: dtype_of(name, like.values.dtype) for name, like in self.layout.items()
-        }
+    @property
+    def is_for_gpu(self) -> bool:
+        """Whether a model on a GPU reads the rows."""
+        return has_gpu_forms()
 
     @property
     def key(self) -> Any:

@@ -57,16 +57,14 @@ def fit_cudf_to_merlin() -> None:
     if not getattr(sys.modules.get("merlin.core.has_gpu"), "HAS_GPU", False):
         return
     with contextlib.suppress(Exception):  # the user of cudf reports what is wrong with it
-        cudf, column, groupby = map(
-            importlib.import_module, ("cudf", "cudf.core.column", "cudf._lib.groupby")
-        )
+        cudf, column = map(importlib.import_module, ("cudf", "cudf.core.column"))
         # Merlin imports it, and calls it for files on remote disks alone.
         vars(column).setdefault("build_categorical_column", None)
-        # NVTabular counts keys that are strings by it: libcudf can, cudf's own check refuses it.
-        groupby._STRING_AGGS.add("size")
         # Merlin makes a series of the offsets of lists, a bare column.
         dispatch: Any = importlib.import_module("merlin.core.dispatch")
         dispatch.make_series = series_maker(cudf, column.ColumnBase, dispatch.make_series)
+        # NVTabular counts keys that are strings by it: libcudf can, cudf's own check refuses it.
+        importlib.import_module("cudf._lib.groupby")._STRING_AGGS.add("size")
 
 
 def series_maker(cudf: Any, bare: type, otherwise: Callable[..., Any]) -> Callable[..., Any]:

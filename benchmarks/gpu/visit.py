@@ -70,18 +70,19 @@ def first_parts(small: bool) -> list[Part]:
     if small:
         return parts
     whole = [
-        lines("training from users, by the command", 80, "SIM training from users"),
-        lines("training from rows, by the command", 80, r"SIM training, 131,072, AMP \+ XLA$"),
+        lines("training from users, by the command", 110, "SIM training from users"),
+        lines("training from rows, by the command", 100, r"SIM training, 131,072, AMP \+ XLA$"),
     ]
     if all(name in os.environ for name in PUBLISHED):
         whole.append(lines("the published code beside it", 90, "published code, train"))
-    return [*whole, *parts, question("test AUC with AMP, on the demo's logs", 100, "auc")]
+    return [*whole, *parts]
 
 
 def further_parts() -> list[Part]:
     """The rest, by what it is worth."""
     tests = ("-m", "pytest", "-m", "gpu", "-q", "--no-header", "-p", "no:randomly", "tests/gpu")
     return [
+        question("test AUC with AMP, on the demo's logs", 120, "auc"),
         lines("training", 240, "training, 131,072, AMP"),
         Part("tests marked gpu", tests, 300),
         lines("feed and whole runs", 180, "feed alone|first step|whole run"),

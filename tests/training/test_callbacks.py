@@ -123,6 +123,7 @@ def test_a_whole_step_may_be_one_program(dataset):
     plain = fitted(dataset, epochs=1)
     with gpu_forms(True):
         model = compiled(dataset, jit_compile=True, steps_per_execution=2)
+        assert model._is_one_program
         model.fit(dataset, batch_size=BATCH, epochs=1, verbose=0)
     for ours, theirs in zip(model.get_weights(), plain.get_weights(), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=2e-3, atol=2e-4)
