@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from ....foundation.in_xla import in_xla
 from ....parallel.steps.table_rows import TableGradient, form_of_table_gradients
 
 
@@ -104,12 +105,15 @@ def _lookup_of_whole(
     @tf.custom_gradient
     def look_up(values: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., object]]:
         def gradient(*upstream: tf.Tensor) -> tf.Tensor:
-            sums = []
+            sums = tf.zeros(shape, upstream[0].dtype)
             for part, is_padded, of_part in zip(ids, padded, upstream):  # noqa: B905
                 rows = tf.where(part > 0, part, -tf.ones_like(part)) if is_padded else part
                 # A negative row is left out.
-                sums.append(tf.math.unsorted_segment_sum(of_part, rows, shape[0]))
-            return tf.add_n(sums)
+                if in_xla():  # which adds in place
+                    sums = tf.tensor_scatter_nd_add(sums, rows[..., tf.newaxis], of_part)
+                else:
+                    sums += tf.math.unsorted_segment_sum(of_part, rows, shape[0])
+            return sums
 
         return [tf.gather(values, part) for part in ids], gradient
 
