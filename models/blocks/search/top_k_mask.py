@@ -11,7 +11,7 @@ from ....foundation.gpu_forms import has_gpu_forms
 from ....foundation.in_xla import in_xla
 from ..shapes import sizes
 
-MOST_RANKED = 512
+MOST_RANKED = 128
 """Positions that are ranked by comparing all with all, on a GPU; more of them are sorted."""
 
 SMALLEST = np.finfo(np.float32).tiny
@@ -68,13 +68,14 @@ def _top_k_of_rows(weights: tf.Tensor, top_k: int) -> tf.Tensor:
 def _of_best_ranks(weights: tf.Tensor, top_k: int) -> tf.Tensor:
     """Count for each weight those that go before it: one kernel of a GPU, where a sort is many.
 
-    XLA makes no tensor of the pairs.
+    A position at a time, so that each of the GPU's threads counts for one weight: a reduction of
+    [rows, positions, positions] would share a row's hundred pairs out among its threads.
     """
-    mine, other = weights[:, :, tf.newaxis], weights[:, tf.newaxis, :]
     place = tf.range(sizes(weights)[1])
-    is_earlier = place < place[:, tf.newaxis]  # [positions, positions]
-    goes_before = (other > mine) | ((other == mine) & is_earlier)
-    rank = tf.reduce_sum(tf.cast(goes_before, tf.float32), axis=2)
+    rank = tf.zeros_like(weights)
+    for position, other in enumerate(tf.split(weights, sizes(weights)[1], axis=1)):
+        goes_before = tf.where(position < place, other >= weights, other > weights)
+        rank += tf.cast(goes_before, tf.float32)
     return (rank < float(top_k)) & (weights > 0)
 
 
