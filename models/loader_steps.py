@@ -122,6 +122,7 @@ class LoaderSteps:
         self._pass: int | None = None
         self._inputs: Any = None
         self._left = 0
+        self._read = 0  # steps of the epoch of Keras
         self._ahead: Any = None
 
     @property
@@ -140,6 +141,7 @@ class LoaderSteps:
     def start_at(self, epoch: int, step: int = 0) -> None:
         """Let the next step be one of an epoch of Keras."""
         self.close()
+        self._read = step
         self._pass, first = divmod(epoch * self.steps + step, self._steps_of_a_pass)
         self.loader.start_at(self._pass, first)
 
@@ -159,7 +161,7 @@ class LoaderSteps:
         while count:
             first = self._next()
             steps = 1
-            while steps < count:
+            while steps < count and self._left_of_pass:  # of another pass, none would follow it
                 following = self._next()
                 if not _follows(first, following):
                     self._ahead = following
@@ -170,22 +172,32 @@ class LoaderSteps:
 
     def close(self) -> None:
         """End the reading ahead."""
-        inputs, self._inputs, self._ahead = self._inputs, None, None
+        inputs, self._inputs, self._ahead, self._left = self._inputs, None, None, 0
         if inputs is not None:
             inputs.close()
+
+    @property
+    def _left_of_pass(self) -> int:
+        """Steps of the pass that the last step was of."""
+        return self._left % (self._steps_of_a_pass * self._at_once)
 
     def _next(self) -> Any:
         if self._ahead is not None:
             given, self._ahead = self._ahead, None
             return given
-        if self._inputs is None:
-            self._inputs = self.loader.inputs()
-            self._left = self._steps_of_a_pass * self._at_once - self.loader.first_step
-        given = next(self._inputs)
+        given = next(self._inputs or self._begin_pass())
         self._left -= 1
+        self._read = (self._read + 1) % self.steps
         if not self._left:
             self._end_pass()
+            if self._read:  # the epoch goes on: the next pass is prepared while this one's end runs
+                self._begin_pass()
         return given
+
+    def _begin_pass(self) -> Any:
+        self._inputs = inputs = self.loader.inputs()
+        self._left = self._steps_of_a_pass * self._at_once - self.loader.first_step
+        return inputs
 
     def _end_pass(self) -> None:
         next(self._inputs, None)  # there is none: the loader moves on to its next epoch

@@ -13,7 +13,6 @@ import ctypes
 import importlib
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,22 +59,28 @@ def fit_cudf_to_merlin() -> None:
         cudf, column = map(importlib.import_module, ("cudf", "cudf.core.column"))
         # Merlin imports it, and calls it for files on remote disks alone.
         vars(column).setdefault("build_categorical_column", None)
-        # Merlin makes a series of the offsets of lists, a bare column.
-        dispatch: Any = importlib.import_module("merlin.core.dispatch")
-        dispatch.make_series = series_maker(cudf, column.ColumnBase, dispatch.make_series)
+        mend_series(cudf, column.ColumnBase, importlib.import_module("merlin.core.dispatch"))
         # NVTabular counts keys that are strings by it: libcudf can, cudf's own check refuses it.
         importlib.import_module("cudf._lib.groupby")._STRING_AGGS.add("size")
 
 
-def series_maker(cudf: Any, bare: type, otherwise: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what makes a series of a bare column of cudf, and of all else what Merlin makes."""
+def mend_series(cudf: Any, bare: type, dispatch: Any) -> None:
+    """Have Merlin make series of bare columns, of offsets and of lists, as cudf 24.12 wants it."""
+    series_of, list_column_of = dispatch.make_series, dispatch.create_multihot_col
 
     def make_series(_like_ser: Any, device: Any = None) -> Any:
         if isinstance(_like_ser, bare):
             return cudf.Series._from_column(_like_ser)
-        return otherwise(_like_ser, device)
+        return series_of(_like_ser, device)
 
-    return make_series
+    def create_multihot_col(offsets: Any, elements: Any) -> Any:
+        if type(elements).__module__.startswith("pandas"):
+            return list_column_of(offsets, elements)
+        ends = dispatch.as_column(offsets, dtype="int32")
+        column = dispatch.build_cudf_list_column(dispatch.as_column(elements), ends)
+        return cudf.Series._from_column(column)
+
+    dispatch.make_series, dispatch.create_multihot_col = make_series, create_multihot_col
 
 
 def set_up() -> None:

@@ -87,7 +87,12 @@ def test_cudf_takes_what_merlin_gives_it_where_merlin_uses_it(environment, monke
     environment.set_up()
     column, groupby = ModuleType("cudf.core.column"), ModuleType("cudf._lib.groupby")
     column.ColumnBase, groupby._STRING_AGGS = Column, {"COUNT", "SIZE"}
-    dispatch = SimpleNamespace(make_series=lambda _like_ser, device=None: Series(_like_ser))
+    dispatch = SimpleNamespace(
+        make_series=lambda _like_ser, device=None: Series(_like_ser),
+        create_multihot_col=lambda offsets, elements: Series(Column()),
+        as_column=lambda values, dtype=None: (values, dtype),
+        build_cudf_list_column=lambda *parts: parts,
+    )
     for name, module in {
         "cudf": SimpleNamespace(Series=Series),
         "cudf.core": ModuleType("cudf.core"),
@@ -106,6 +111,7 @@ def test_cudf_takes_what_merlin_gives_it_where_merlin_uses_it(environment, monke
     bare = Column()
     if has_gpu:
         assert dispatch.make_series(bare).data is bare
+        assert dispatch.create_multihot_col("o", "e").data == (("e", None), ("o", "int32"))
     else:
         with pytest.raises(TypeError, match="_from_column"):
             dispatch.make_series(bare)

@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from merlin.core import dispatch
 from merlin.core.compat import cudf
-from merlin.core.dispatch import create_multihot_col
 
 LONGEST_INT32_LIST = np.iinfo(np.int32).max
 
@@ -94,7 +94,7 @@ def lists_of_arrow(array: pa.Array, dtype: str = "int64") -> tuple[Any, Any]:
 def list_column(values: Any, offsets: Any, like: Any) -> Any:
     """Make a column of lists for a frame such as ``like``."""
     if is_on_gpu(like):
-        return create_multihot_col(offsets, values)
+        return dispatch.create_multihot_col(offsets, values)
     return pd.Series(ArrowLists(arrow_lists(values, offsets)))
 
 

@@ -26,6 +26,20 @@ def _array(column: pa.Array) -> Any:
     return cupy.array(np.asarray(column))
 
 
+class ColumnBase:
+    """A bare column, of which no series is made by its constructor."""
+
+    def __init__(self, arrow: pa.Array) -> None:
+        """Take arrow's memory."""
+        self.arrow = arrow
+        self.dtype = arrow.type.to_pandas_dtype()
+
+    @property
+    def size(self) -> int:
+        """Count the rows."""
+        return len(self.arrow)
+
+
 class Series:
     """A column on the device."""
 
@@ -33,6 +47,10 @@ class Series:
         self, data: Any = None, index: Any = None, dtype: Any = None, name: Any = None
     ) -> None:
         """Take arrow's or cupy's memory, or a list of numbers of the host."""
+        if isinstance(data, ColumnBase):
+            raise TypeError(
+                "Use cudf.Series._from_column for constructing a Series from a ColumnBase"
+            )
         if isinstance(data, cupy.ndarray):
             data = pa.array(data.get())
         elif isinstance(data, list):
@@ -43,6 +61,10 @@ class Series:
             raise TypeError(f"cudf.Series of {type(data)}")
         self._arrow = data
         self.name = name
+
+    @classmethod
+    def _from_column(cls, column: ColumnBase, *, name: Any = None, index: Any = None) -> Series:
+        return cls(column.arrow, name=name)
 
     def __len__(self) -> int:
         """Count the rows."""
@@ -340,22 +362,24 @@ class ListDtype:
         self.element_type = element_type
 
 
-def as_column(arbitrary: Any, dtype: Any = None) -> Series:
+def as_column(arbitrary: Any, dtype: Any = None) -> ColumnBase:
     """Make a column; Merlin makes those of lists out of such."""
+    if isinstance(arbitrary, ColumnBase):
+        arbitrary = Series._from_column(arbitrary)
     column = arbitrary if isinstance(arbitrary, Series) else Series(arbitrary)
-    return column if dtype is None else column.astype(np.dtype(dtype))
+    return ColumnBase((column if dtype is None else column.astype(np.dtype(dtype))).to_arrow())
 
 
 def build_column(
-    data: Any, dtype: Any, *, size: int | None = None, children: tuple[Series, ...] = ()
-) -> pa.Array:
+    data: Any, dtype: Any, *, size: int | None = None, children: tuple[ColumnBase, ...] = ()
+) -> ColumnBase:
     """Make a column of lists of its offsets, which are int32, and its elements."""
-    offsets, elements = (child._arrow for child in children)
+    offsets, elements = (child.arrow for child in children)
     if data is not None or not isinstance(dtype, ListDtype):
         raise ValueError("data must be None")
     if offsets.type != pa.int32() or len(offsets) != size + 1:
         raise ValueError("offsets should be int32, one more than rows")
-    return pa.ListArray.from_arrays(offsets, elements)
+    return ColumnBase(pa.ListArray.from_arrays(offsets, elements))
 
 
 core = types.SimpleNamespace(dtypes=types.SimpleNamespace(ListDtype=ListDtype))

@@ -87,7 +87,21 @@ def put_gpu_into(monkeypatch: Any) -> Any:
         "build_column": cudf.build_column,
     }.items():
         monkeypatch.setattr(dispatch, name, function, raising=False)
+    mends = _environment_of_a_gpu()
+    for name in ("make_series", "create_multihot_col"):
+        monkeypatch.setattr(dispatch, name, getattr(dispatch, name))
+    mends.mend_series(cudf, cudf.ColumnBase, dispatch)
     return cudf
+
+
+def _environment_of_a_gpu() -> ModuleType:
+    """Load what ``make setup DEVICE=gpu`` installs beside the packages."""
+    path = FOLDER.parents[1] / "scripts" / "gpu_environment.py"
+    spec = importlib.util.spec_from_file_location("gpu_environment_under_test", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def put_gpu_into_workflows(monkeypatch: Any) -> Any:
