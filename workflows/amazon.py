@@ -70,10 +70,7 @@ PLAIN = re.compile(rf"\{{(?:{FIELD}(?:, (?!\}})|(?=\}})))+\}}")
 
 
 def read_metadata_lines(text: bytes) -> tuple[pa.Table, list[BadRow]]:
-    """Read each line's item and category: the last name of the first category path.
-
-    Returns:
-        The good rows, and the bad ones with their lines in ``text``.
+    """Read each line's item and category, the last name of its first path; and the bad lines.
 
     >>> line = b"{'asin': '7', 'categories': [['Books', 'Sea'], ['Books', 'Old']]}"
     >>> read_metadata_lines(line)[0].to_pylist()

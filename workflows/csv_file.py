@@ -34,11 +34,7 @@ def is_csv(path: Path) -> bool:
 
 
 def header_of(path: Path) -> list[str]:
-    """The names of a file's columns.
-
-    Raises:
-        MerlinSimError: Where the header is not UTF-8, or something else than commas parts it.
-    """
+    """The names of a file's columns; refuse what is not UTF-8, or not parted by commas."""
     try:
         with CsvReader(path, [], []) as reader:
             names = reader.names
@@ -81,13 +77,7 @@ class CsvReader:
     """An open CSV file. When it is left, no thread of arrow knows anything of Python any more."""
 
     def __init__(self, path: Path, columns: list[str], ragged: list[BadRow]) -> None:
-        """Nothing is opened yet.
-
-        Args:
-            path: The file.
-            columns: Names of the columns to read.
-            ragged: Gets the rows of too many or too few fields, which are skipped.
-        """
+        """Nothing is opened yet; ``ragged`` gets the rows of too many or too few fields."""
         self._path = path
         self._columns = columns
         self._ragged = ragged
@@ -170,10 +160,8 @@ SHOWN = 5
 def files_of_log(paths: Iterable[Path]) -> tuple[Path, ...]:
     """Put in the place of each directory its files, and those of its own directories, by name.
 
-    Names that begin with ``_`` or ``.`` are those of other programs' notes, and are left out.
-
-    Raises:
-        MerlinSimError: Where a directory holds no file of a log, files of both kinds, or others.
+    Names that begin with ``_`` or ``.`` are those of other programs' notes, and are left out. Files
+    of both kinds, or others, are refused.
     """
     files: list[Path] = []
     for path in paths:

@@ -37,13 +37,7 @@ NUMBER_DTYPE = "float32"
 
 
 def samples_schema(columns: BehaviourColumns, sizes: Mapping[str, int], longest: int) -> Schema:
-    """Describe the samples that are made of users' rows: a column for each feature of a sample.
-
-    Args:
-        columns: The log's columns.
-        sizes: How many ids each domain has.
-        longest: The longest history.
-    """
+    """Describe the samples that are made of users' rows: a column for each feature of a sample."""
     features = columns.features
     domains = {name: name for name in (*columns.users, *columns.list_names)}
     for names in (columns.targets, columns.positives, columns.negatives):
@@ -104,11 +98,8 @@ def users_layout_of(
 ) -> UsersLayout:
     """Say how samples are made of the users' rows that this package writes.
 
-    Args:
-        columns: The log's columns.
-        rules: The rules of the samples.
-        events: What the counts of ``events/`` become; None where counts are those of a whole log.
-        changes: The columns of items whose values have a file in ``item_changes/``.
+    Without ``events`` counts are those of a whole log. The values of ``changes``, columns of items,
+    have files in ``item_changes/``.
     """
     features = columns.features
     of_item = {name + TARGET_SUFFIX: name for name in features.numbers(ITEM)}
@@ -181,13 +172,7 @@ def per_interaction(columns: BehaviourColumns, rules: SampleRules) -> tuple[str,
 
 
 def users_spec(schema: Schema, layout: UsersLayout, files: Sequence[str]) -> FeatureSpec:
-    """Translate the schema of samples to the spec of a dataset with one row per user.
-
-    Args:
-        schema: See :func:`samples_schema`.
-        layout: How samples are made of the users' rows.
-        files: The users' files: those of each mapping, relative to the dataset directory.
-    """
+    """Translate the schema of samples to the spec of a dataset with one row per user."""
     chunk = Chunk(USERS, tuple(schema.column_names), tuple(files))
     return replace(
         to_feature_spec(schema),

@@ -53,11 +53,7 @@ KEYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 
 def read_features(path: Path) -> FeatureSet:
-    """Read a file of features.
-
-    Raises:
-        SpecError: With everything that is wrong, each with its line.
-    """
+    """Read a file of features; a SpecError has all that is wrong, each with its line."""
     node, problems = read_yaml(path)
     if node is None:
         raise SpecError(path, problems)
@@ -73,9 +69,6 @@ def features_from_plain(plain: Any, where: str) -> FeatureSet:
 
     >>> features_from_plain({"features": {"price": {"type": "number", "of": "item"}}}, "x").columns
     ('price',)
-
-    Raises:
-        SpecError: Where they are none.
     """
     reader = _Reader(where, None, [])
     features = reader.read(plain)

@@ -188,16 +188,12 @@ def _before_learning(operators: Sequence[Operator]) -> tuple[Operator, ...]:
 
 
 def cross_ids(cross: Cross, ids: Sequence[Any]) -> Any:
-    """Hash ids to 1..buckets; 0 where one of them is 0.
+    """Hash ids, [rows] of each feature, to 1..buckets; 0 where one of them is 0.
 
     >>> cross = Cross("where", ("country", "brand"), 1000)
     >>> found = cross_ids(cross, [np.array([1, 1, 2, 0]), np.array([1, 2, 1, 1])])
     >>> len(set(found.tolist())), int(found[3])
     (4, 0)
-
-    Args:
-        cross: How many buckets.
-        ids: By feature, [rows].
     """
     hashed = np.zeros(len(ids[0]), np.uint64) + np.uint64(CROSS_SALT)
     known = ids[0] > 0

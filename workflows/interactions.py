@@ -96,16 +96,11 @@ def counted_before(marks: Any) -> Any:
 def first_with_enough_taken(samples: SamplePlaces, least_before: int) -> Any:
     """The first sample of each history that has so many taken interactions before it.
 
+    Where a history has none, it is some position at its end or beyond.
+
     >>> roles = roles_of_labels(np.array([0, 1, 0, 1, 1, 0]))
     >>> first_with_enough_taken(sample_places(roles, np.array([0, 4, 6])), 1).tolist()
     [2, 1]
-
-    Args:
-        samples: The samples of all histories.
-        least_before: How many.
-
-    Returns:
-        [histories] Where a history has none, some position at its end or beyond.
     """
     return (
         np.searchsorted(samples.before, samples.begins[:-1] + least_before) - samples.offsets[:-1]
@@ -113,15 +108,7 @@ def first_with_enough_taken(samples: SamplePlaces, least_before: int) -> Any:
 
 
 def with_roles(table: pa.Table, columns: BehaviourColumns) -> tuple[pa.Table, Counter[str]]:
-    """Put roles in the place of behaviours; leave out the rows that play no part.
-
-    Args:
-        table: Rows as the reader gives them.
-        columns: The log's columns.
-
-    Returns:
-        The rows, and how many there were of each behaviour, those left out too.
-    """
+    """Put roles in the place of behaviours, and count these; leave out rows that play no part."""
     if columns.roles != (ROLE,):
         return table, Counter()
     taken = np.ones(table.num_rows, np.int64)
@@ -161,16 +148,7 @@ def exclude_own_time(columns: BehaviourColumns, rules: SampleRules) -> Behaviour
 def order_within_times(
     rows: pa.Table, columns: BehaviourColumns, rules: SampleRules
 ) -> list[pa.Array]:
-    """Say by what rows of one user and one time are sorted, before their order in the log.
-
-    Args:
-        rows: With the user's column, the item's and the timestamp's, raw keys.
-        columns: The log's columns.
-        rules: Which order is asked for, and the seed.
-
-    Returns:
-        Keys to sort by after user and time, [rows] each; none for the order of the log.
-    """
+    """Keys by which rows of one user and one time are sorted, before their order in the log."""
     if rules.equal_times == ITEM_ORDER:
         return [rows[columns.item].combine_chunks()]
     if rules.equal_times in (HASH_ORDER, UNKNOWN_ORDER):

@@ -40,13 +40,10 @@ def cycles_of(features: FeatureSet) -> dict[str, tuple[str, ...]]:
 def known_rows(name: str, table: pa.Table, cycle: Sequence[str] = ()) -> Mask:
     """Return which rows have a value: neither null, nor ``no_<column>``, nor an empty list.
 
+    Both columns of a point of a circle (``cycle``) are 0 where there is no time.
+
     >>> known_rows("brand", pa.table({"brand": ["x", "no_brand"]})).tolist()
     [True, False]
-
-    Args:
-        name: The column.
-        table: The rows.
-        cycle: Of a point of a circle its two columns: both are 0 where there is no time.
     """
     if cycle:
         parts = [np.asarray(table[part]) for part in cycle]
@@ -131,15 +128,7 @@ def fill_as_of(
     times: pa.Array,
     cycles: Mapping[str, Sequence[str]],
 ) -> pa.Table:
-    """Give each row of a user the values that were known at its time.
-
-    Args:
-        table: Rows in the order of the log.
-        names: The columns of users.
-        codes: [rows] Whose each is, from 0.
-        times: [rows] When.
-        cycles: See :func:`cycles_of`.
-    """
+    """Give each row of a user the values known at its time; rows are in the log's order."""
     order, moments = None, ordered_times(times)
     for name in names:
         known = known_rows(name, table, cycles.get(name, ()))
@@ -157,14 +146,10 @@ def fill_as_of(
 
 
 def changes_by_code(values: Array, codes: Array) -> Mask:
-    """Return which codes have different values.
+    """Return which codes, each of which has a row, have different values.
 
     >>> changes_by_code(np.array([5, 5, 6, 7]), np.array([0, 0, 1, 1])).tolist()
     [False, True]
-
-    Args:
-        values: [rows] Numbers of values.
-        codes: [rows] Whose each is; each from 0 on has a row.
     """
     count = int(codes.max(initial=-1)) + 1
     first = np.zeros(count, np.int64)
@@ -186,14 +171,7 @@ class ItemValues:
         return self.directory / f"{name}.parquet"
 
     def write(self, name: str, ids: Array, times: Array, values: Array) -> None:
-        """Keep the changes of a column.
-
-        Args:
-            name: The stored column.
-            ids: [changes] Whose each is, in their order.
-            times: [changes] Whole numbers, of one item in their order.
-            values: [changes] or [changes, width] What is known from then on.
-        """
+        """Keep a column's changes, in the order of ids and times: [changes] or [changes, width]."""
         stored = (
             pa.array(values)
             if values.ndim == 1
@@ -208,7 +186,7 @@ class ItemValues:
         return self.path(name).is_file()
 
     def at(self, name: str, ids: Array, times: Array, last: Array) -> Array:
-        """Look up what was known of items.
+        """Look up what was known of items at times; by item, ``last`` is its last known value.
 
         >>> import tempfile
         >>> values = ItemValues(Path(tempfile.mkdtemp()))
@@ -217,12 +195,6 @@ class ItemValues:
         >>> items, times = np.array([1, 1, 1, 2]), np.array([4, 8, 9, 1])
         >>> values.at("brand", items, times, last).tolist()
         [7, 7, 8, 4]
-
-        Args:
-            name: The stored column.
-            ids: [elements] Items.
-            times: [elements] When.
-            last: By item, its last known value.
         """
         found = last[ids]
         values, indices = self._changes(name, ids, times)
@@ -232,14 +204,7 @@ class ItemValues:
     def is_outdated(
         self, name: str, ids: Array, times: Array, latest: Array
     ) -> npt.NDArray[np.bool_]:
-        """Return which items have another value at a time than the latest one that was learned.
-
-        Args:
-            name: The stored column.
-            ids: [elements] Items.
-            times: [elements] When.
-            latest: By item, the value that samples have.
-        """
+        """Return which items have another value at a time than the ``latest``, by item."""
         values, indices = self._changes(name, ids, times)
         differs = values[np.maximum(indices, 0)] != latest[ids]
         differs = differs if differs.ndim == 1 else differs.any(axis=1)
@@ -264,28 +229,14 @@ class ItemValues:
 
 
 def write_events(path: Path, ids: Array, seconds: Array, taken: Array) -> None:
-    """Write the interactions of one domain.
-
-    Args:
-        path: The file.
-        ids: [interactions] Whose they are, from 1.
-        seconds: [interactions] When.
-        taken: [interactions] 1 where the item was taken.
-    """
+    """Write the interactions of one domain: ids from 1, times, and 1 where the item was taken."""
     order = np.lexsort((seconds, ids))
     columns = {ID: ids, SECONDS: seconds, TAKEN: taken.astype(np.int8)}
     write_table(pa.table({name: column[order] for name, column in columns.items()}), path)
 
 
 def counted_samples(source: str, counted: int, of: int, until: float) -> MerlinSimError:
-    """An error for samples that encodings of a whole log count: they would see their own label.
-
-    Args:
-        source: Where the samples are from, for the message.
-        counted: How many they are.
-        of: How many samples there are.
-        until: The time of the newest row that is counted.
-    """
+    """An error for samples that encodings of a whole log count: they would see their own label."""
     return MerlinSimError(
         f"{source}: {counted:,} of {of:,} interactions to predict are no later than "
         f"{_in_words(until)} (UTC), until when the fitted workflow counted for `encodings`: "

@@ -37,14 +37,7 @@ def columns_with_few_ids(schema: Schema) -> list[str]:
 
 
 def write_samples_file(table: pa.Table, path: Path, few_ids: Collection[str] = ()) -> None:
-    """Write one file of samples; it is whole, however often it is written.
-
-    Args:
-        table: The samples.
-        path: The file.
-        few_ids: Columns with at most ``LARGEST_DICTIONARY`` different ids, to be stored as
-            places in a dictionary; all others are compressed.
-    """
+    """Write one file of samples, whole however often; columns with ``few_ids`` get dictionaries."""
     layout = _layout(table.schema, set(few_ids))
     with whole_file(path) as whole:
         pq.write_table(table, whole, row_group_size=ROWS_PER_GROUP, **layout)

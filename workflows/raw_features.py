@@ -53,13 +53,7 @@ def fits_feature(feature: AnyFeature, kind: pa.DataType) -> tuple[bool, str]:
 
 
 def read_unfit(feature: AnyFeature, read: ReadFeature, fitted: FittedNumbers) -> ReadFeature | None:
-    """Return which numbers that were read do not fit their operators; None where all others do.
-
-    Args:
-        feature: What becomes of the column.
-        read: What was read of it.
-        fitted: What the operators have learned, if anything yet.
-    """
+    """Return which numbers that were read do not fit their operators; None for other features."""
     if not isinstance(feature, Number) or not feature.operators:
         return None
     numbers = np.asarray(read.stored[feature.name].fill_null(np.nan))
@@ -68,13 +62,7 @@ def read_unfit(feature: AnyFeature, read: ReadFeature, fitted: FittedNumbers) ->
 
 
 def read_feature(feature: AnyFeature, values: pa.Array, seconds: pa.Array | None) -> ReadFeature:
-    """Read a column.
-
-    Args:
-        feature: What becomes of it.
-        values: The log's, those of CSV as bytes.
-        seconds: Its seconds since 1970, where they were read already.
-    """
+    """Read a column; its seconds since 1970 may have been read already."""
     name, nowhere = feature.name, np.zeros(len(values), bool)
     if isinstance(feature, Number):
         numbers, bad = numbers_of(values)

@@ -105,24 +105,13 @@ class Split(SplitRules):
         return replace(self, test_from=first, validation_from=second)
 
     def parts_of(self, rows: pa.Table, user: str, timestamp: str) -> npt.NDArray[np.int64]:
-        """Say of each row whose it is.
-
-        Args:
-            rows: With the columns of this split, users' keys and times.
-            user: The user's column.
-            timestamp: The timestamp's.
-        """
+        """Say of each row whose it is; rows have users' keys, times, and this split's columns."""
         for name in self.columns:
             return np.asarray(rows[name]).astype(np.int64)
         return self.parts(*(rows[name].combine_chunks() for name in (user, timestamp)))
 
     def parts(self, users: pa.Array, times: pa.Array) -> npt.NDArray[np.int64]:
-        """Say of each interaction whose it is.
-
-        Args:
-            users: The users' keys.
-            times: Numbers, or times.
-        """
+        """Say of each interaction whose it is."""
         if self.test_from is not None:
             given = [time for time in (self.validation_from, self.test_from) if time is not None]
             marks = [np.asarray(pc.greater_equal(times, _time(g, times.type))) for g in given]

@@ -45,11 +45,7 @@ class Scheduler(Protocol):
 
 
 def written_by_task(path: Path) -> Path:
-    """Give the path of a file that a task wrote, which is there.
-
-    Raises:
-        MerlinSimError: Where it is not: what it holds must not be taken for nothing.
-    """
+    """Give the path of a file that a task wrote; a missing one must not be taken for nothing."""
     if not path.is_file():
         raise MerlinSimError(
             f"{path}: expected a file that a task of this run wrote, found none. All workers of a "

@@ -71,11 +71,7 @@ def text_columns(names: Sequence[str], columns: BehaviourColumns) -> pa.Schema:
 
 
 def check_types(schemas: Sequence[tuple[Path, pa.Schema]], columns: BehaviourColumns) -> None:
-    """Look whether every file has every column, each of a type that can be a key or a time.
-
-    Raises:
-        MerlinSimError: With everything that is wrong.
-    """
+    """Refuse files, with all that is wrong, whose columns cannot be keys, times or features."""
     problems = []
     first: dict[str, tuple[Path, pa.DataType]] = {}
     made = [name for name in columns.features.columns if name != columns.timestamp]

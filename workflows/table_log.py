@@ -178,15 +178,7 @@ class TableLog:
         return sum(block.size for block in self._blocks)
 
     def time_of(self, text: str, option: str) -> int | float:
-        """A time that a person gave, as the number that the log's times become.
-
-        Args:
-            text: A number, or a date and time.
-            option: What gave it, for messages.
-
-        Raises:
-            MerlinSimError: Where the log's times are of another kind.
-        """
+        """A time that a person gave with an option, as the number that the log's times become."""
         path, name = self.first_file, self.columns.timestamp
         kind = self._timestamp_kind
         if not self._has_texts_of_times(path):
@@ -314,12 +306,9 @@ def unread_labels(log: TableLog) -> list[str]:
 
 
 def unread_behaviours(log: TableLog) -> dict[str, list[str]]:
-    """Name the columns that are called like behaviours and have several, and are not read.
+    """Unread columns that are called like behaviours, with the several that they begin with.
 
     See :func:`unread_labels`.
-
-    Returns:
-        Column -> the behaviours at the beginning of the log.
     """
     found = {}
     for name, values in _unread(log, BEHAVIOURS).items():

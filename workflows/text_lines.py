@@ -153,11 +153,7 @@ def _pieces_of_stream(
 
 
 def find_text_file(directory: Path, name: str) -> Path:
-    """Find a file by its name, or by its name with ``.gz``.
-
-    Raises:
-        MerlinSimError: Where there is neither.
-    """
+    """Find a file by its name, or by its name with ``.gz``."""
     for path in (directory / name, directory / f"{name}.gz"):
         if path.is_file():
             return path
@@ -191,14 +187,11 @@ SHOWN = 60
 
 
 def read_json_lines(text: bytes, schema: pa.Schema) -> tuple[pa.Table, list[BadRow]]:
-    """Read the fields of ``schema`` (strings and int64) from each line.
+    """Read the fields of ``schema`` (strings and int64) from each line; and the bad lines.
 
-    Arrow reads the block in one go. What it refuses, or might have read otherwise than line by
-    line (a null, two objects on a line, an object over two lines, bytes that are not UTF-8), is
-    read again one line at a time; that reading decides.
-
-    Returns:
-        The good rows, and the bad ones with their lines in ``text``.
+    Arrow reads the block in one go. What it refuses, or might have read otherwise than line by line
+    (a null, two objects on a line, an object over two lines, bytes that are not UTF-8), is read
+    again one line at a time; that reading decides.
     """
     if not text or text.isspace():
         return schema.empty_table(), []

@@ -90,9 +90,6 @@ def micros_of_text(text: pa.Array) -> pa.Array:
       1000002,
       60000000
     ]
-
-    Raises:
-        pyarrow.ArrowInvalid: Where one is none.
     """
     try:
         return pc.cast(pc.cast(text, pa.timestamp("us")), pa.int64())
@@ -210,9 +207,6 @@ def read_times(values: pa.Array, name: str) -> pa.Array:
     '2024-01-01T06:30:00'
     >>> read_times(pa.array(["9", "10"]), "when").to_pylist()
     [9, 10]
-
-    Raises:
-        MerlinSimError: With the first text that is no time.
     """
     if not is_text(values.type):
         return values
@@ -238,14 +232,9 @@ def timestamps_of(times: pa.Array, kind: str) -> pa.Array:
 
 
 def times_of(values: pa.Array, kind: str) -> tuple[pa.Array, str]:
-    """A column of times as the numbers that they are sorted by.
+    """A column of times as numbers to sort by, null for none; and what is expected of a time.
 
-    Args:
-        values: Times of any type, those of CSV as bytes.
-        kind: What they are where they are text.
-
-    Returns:
-        The numbers, null where there is no time; and what is expected of a time.
+    ``kind`` says what they are where they are text, those of CSV as bytes.
     """
     if pa.types.is_binary(values.type) or is_text(values.type):
         text = decoded(pc.cast(values, pa.binary()))
@@ -260,19 +249,14 @@ def times_of(values: pa.Array, kind: str) -> tuple[pa.Array, str]:
 
 
 def time_from_text(text: str, kind: str | pa.DataType) -> tuple[int | float | None, str]:
-    """A time as the numbers that a column of times becomes; None where it is of another kind.
+    """A time as the number that a column becomes, None for another kind; and what is expected.
+
+    ``kind`` is that of a column of text, or else the column's type.
 
     >>> time_from_text("1970-01-02", "date")
     (86400000000, 'a date and time such as 2014-07-23 10:00:00')
     >>> time_from_text("1970-01-02", pa.date32())[0], time_from_text("soon", pa.int32())
     (1, (None, 'a whole number'))
-
-    Args:
-        text: The time.
-        kind: Of a column of text, its kind; else its type.
-
-    Returns:
-        The number, and what is expected of a text.
     """
     if not isinstance(kind, str) and (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
         time = _time_of_text(pa.array([text]), DATE)  # microseconds
@@ -289,10 +273,6 @@ def text_of_time(time: float, kind: str) -> str:
 
     >>> text_of_time(7, "int"), text_of_time(86_400_000_000, "date in us")
     ('7', '1970-01-02T00:00:00')
-
-    Args:
-        time: The number that a column of times holds.
-        kind: What such numbers are, as :func:`kind_of_times` says.
     """
     if not kind.startswith("date in "):
         return str(time)
@@ -412,20 +392,10 @@ class LogTimes:
 def known_times(
     times: TimeRange, kind: str, unit: str | None, needs_unit: bool, column: str
 ) -> LogTimes:
-    """Decide what the times of a log count.
+    """Decide what the times of a log count; refuse a unit that they cannot have.
 
     Numbers count seconds where no unit is given. Those that all lie before 1990 then are an order,
     such as 1, 2, 3, unless something needs more than their order.
-
-    Args:
-        times: The log's.
-        kind: What they are.
-        unit: What was given: one of ``TIMESTAMP_UNITS``, or None.
-        needs_unit: Whether something is made of the times that needs more than their order.
-        column: Their name.
-
-    Raises:
-        MerlinSimError: Where they cannot be times in that unit, with the one that would fit.
     """
     if unit == ORDER:
         return LogTimes(times, kind, ORDER)

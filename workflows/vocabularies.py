@@ -39,15 +39,7 @@ class Vocabularies:
         return table.sort_by(ID)[KEY].to_pandas()
 
     def check(self, columns: BehaviourColumns, sizes: Mapping[str, int]) -> None:
-        """Look at all ids, keys and values, which a right digest does not make right.
-
-        Args:
-            columns: The log's columns.
-            sizes: By domain, how many ids it has.
-
-        Raises:
-            MerlinSimError: With the file, the column, and what was expected.
-        """
+        """Look at all ids, keys and values, which a right digest does not make right."""
         for name in columns.domains:
             size = sizes.get(name, 0)
             self._check(name, ID, size, WHOLE, least=1, most=size, once=True)
@@ -100,15 +92,8 @@ def check_values(
 ) -> None:
     """Refuse a column with other values than expected, or without one in some row.
 
-    Args:
-        where: The file and the column.
-        values: The column.
-        kind: What it should hold: ``WHOLE`` numbers of ``least`` to ``most``, ``NUMBERS``, or
-            anything if None.
-        least: Of whole numbers.
-        most: Of whole numbers.
-        of: It should hold lists of so many, at least and at most.
-        once: Whether each value should be there once.
+    ``kind`` is ``WHOLE`` numbers of ``least`` to ``most``, ``NUMBERS``, or anything if None; ``of``
+    is how many a list has, at least and at most; ``once`` is for values that differ.
     """
 
     def refuse(expected: str, found: Any) -> MerlinSimError:

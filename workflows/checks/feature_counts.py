@@ -93,10 +93,8 @@ def _count(groups: Array, labels: Array, mask: int, counts: Array) -> None:
 class FeatureCounts:
     """Counts a feature's rows by value and label, of what trains and of what tests.
 
-    Args:
-        name: Its name.
-        size: How many ids it has, the padding counted; None for a number, which is put in buckets
-            of about as many rows each.
+    Without a ``size`` (of ids, padding counted) it is a number, put in buckets of about as many
+    rows.
     """
 
     def __init__(self, name: str, size: int | None) -> None:
@@ -182,11 +180,7 @@ def auc_of_counts(scores: Array, counts: Array) -> float | None:
 
 
 class OrderCounts:
-    """Counts rows by a score of an order that no behaviour made, and by label.
-
-    Args:
-        scores: How many scores there are.
-    """
+    """Counts rows by a score of an order that no behaviour made, and by label."""
 
     def __init__(self, scores: int) -> None:
         """Begin with nothing counted."""
@@ -219,15 +213,7 @@ def step_scores(rank_of: Array, targets: Array, last: Array) -> Array:
 
 
 def key_ranks(vocabulary: Path, size: int) -> Array | None:
-    """By id, a key's rank in the order of the keys: of numbers, or of texts.
-
-    Args:
-        vocabulary: The file of the domain.
-        size: How many ids there are, the padding counted.
-
-    Returns:
-        None where there is no such file, or it holds no keys.
-    """
+    """By id, a key's rank in the order of the keys; None without a file of keys."""
     if not vocabulary.is_file() or KEY not in pq.read_schema(vocabulary).names:
         return None
     table = pq.read_table(vocabulary, columns=[ID, KEY])
@@ -240,11 +226,7 @@ def key_ranks(vocabulary: Path, size: int) -> Array | None:
 
 
 class UserCounts:
-    """Counts users of a mapping: who has a history, who has positives.
-
-    Args:
-        size: How many ids there are, the padding counted; None for no users.
-    """
+    """Counts users of a mapping: who has a history, who has positives."""
 
     def __init__(self, size: int | None) -> None:
         """Begin with nothing counted."""

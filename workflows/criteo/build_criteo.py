@@ -81,11 +81,7 @@ class DaySplit:
         return not self.test_share
 
     def trained_on(self, files: Sequence[str]) -> list[bool]:
-        """Return of each file whether all of its rows are trained on; for a split by files.
-
-        Raises:
-            MerlinSimError: Where a file is not there, or nothing is left to train on.
-        """
+        """Return of each file whether all of its rows are trained on; for a split by files."""
         unknown = sorted(set(self.validation_files) - set(files))
         if unknown:
             raise MerlinSimError(
@@ -179,13 +175,7 @@ class CriteoBuilder:
     def build(
         self, output: Path, *, fitted: nvt.Workflow | None = None, overwrite: bool = False
     ) -> CriteoSummary:
-        """Build ``output``; it appears whole or not at all.
-
-        Args:
-            output: The dataset directory.
-            fitted: Take the ids of this workflow, which has the same rules.
-            overwrite: Replace a directory that holds something.
-        """
+        """Build ``output``, whole or not at all; with the ids of ``fitted``, of the same rules."""
         names = [path.name for path in self.files]
         if self.split.goes_by_files:
             self.split.trained_on(names)  # says what is wrong with it before any work

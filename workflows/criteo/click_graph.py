@@ -74,14 +74,10 @@ class IdsFromOne(Operator):
 
 
 def click_workflow(rules: CriteoRules, directory: Path) -> Workflow:
-    """Build the workflow.
+    """Build the workflow; keys are counted in ``directory``.
 
     Ids follow the falling count of keys, and among equal counts a hash: so keys that are too rare
     need not be ordered, nor kept in memory.
-
-    Args:
-        rules: Which keys have ids of their own.
-        directory: Where keys are counted.
     """
     codes = Categorify(
         freq_threshold=dict(zip(KEY_COLUMNS, rules.thresholds, strict=True)),
@@ -118,12 +114,7 @@ def keys_operator(workflow: nvt.Workflow) -> Categorify:
 
 
 def click_spec(workflow: nvt.Workflow, files: dict[str, Sequence[str]]) -> FeatureSpec:
-    """Translate the schema that comes out of the workflow.
-
-    Args:
-        workflow: The fitted workflow.
-        files: Mapping -> parquet files, relative to the dataset directory.
-    """
+    """Translate the schema that comes out of a fitted workflow."""
     chunks = {m: (Chunk("parquet", COLUMNS, tuple(names)),) for m, names in files.items()}
     return replace(to_feature_spec(workflow.output_schema), source_spec=chunks)
 
@@ -140,11 +131,7 @@ def save_clicks(workflow: nvt.Workflow, directory: Path, rules: CriteoRules) -> 
 
 
 def load_clicks(directory: Path | str) -> tuple[nvt.Workflow, CriteoRules]:
-    """Load the workflow of a dataset directory, and its rules.
-
-    Raises:
-        MerlinSimError: Where a file is missing, changed, or of another kind of log.
-    """
+    """Load the workflow of a dataset directory, and its rules; refuse another kind of log's."""
     path, document = Path(directory) / WORKFLOW_FILE, read_workflow_document(directory)
     if document.get("log") != LOG:
         raise MerlinSimError(

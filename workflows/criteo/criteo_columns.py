@@ -64,9 +64,6 @@ def parse_thresholds(text: str) -> tuple[int, ...]:
     >>> limits = parse_thresholds("15,3:20")
     >>> limits[0], limits[3], len(limits)
     (15, 20, 26)
-
-    Raises:
-        MerlinSimError: Where it is not that.
     """
     default, *others = text.split(",")
     pairs = [pair.partition(":") for pair in others]

@@ -94,11 +94,7 @@ def parse_fields(
     numbers: npt.NDArray[np.float32],
     keys: npt.NDArray[np.int64],
 ) -> Any:
-    """Read the fields of a line up to the first that is wrong.
-
-    Returns:
-        What is wrong, in which field, and how far the line was read.
-    """
+    """Read a line up to what is wrong; gives what it is, in which field, and how far it came."""
     label = np.int64(text[position]) - ZERO
     if not 0 <= label <= 1:
         return NO_LABEL, 0, position
@@ -255,11 +251,7 @@ class ReadBlock:
 
 
 def find_days(directory: Path, pattern: str = PATTERN) -> list[Path]:
-    """Find a log's files, day_2 before day_10.
-
-    Raises:
-        MerlinSimError: Where there is none, one day stands there twice, or is a link to nothing.
-    """
+    """Find a log's files, day_2 before day_10; refuse a day that is there twice."""
     if not directory.is_dir():
         what = "is a file" if directory.exists() else "does not exist"
         raise MerlinSimError(f"{directory}: expected a directory of day files; it {what}.")

@@ -161,16 +161,7 @@ class Categorify(nvt.ops.Categorify):
     def fit_in_phases(
         self, col_selector: ColumnSelector, ddf: Any, compute: Callable[[list[Any]], list[Any]]
     ) -> Mapping[str, str]:
-        """Count keys as :meth:`fit` does, where the caller runs the tasks of each phase.
-
-        Args:
-            col_selector: The columns.
-            ddf: The rows.
-            compute: Computes delayed values that do not depend on each other, in any order.
-
-        Returns:
-            What :meth:`fit_finalize` takes.
-        """
+        """Count keys as :meth:`fit` does; ``compute`` runs the tasks of a phase in any order."""
         plan = self._plan(col_selector, ddf)
         if plan is None:
             (found,) = compute([super().fit(col_selector, ddf)])
@@ -212,13 +203,7 @@ class Categorify(nvt.ops.Categorify):
         return KeyRules(_of(self.freq_threshold, name), most, buckets, self.order)
 
     def take_keys(self, other: Categorify, column: str, grow: bool = False) -> None:
-        """Give the keys of a column the codes that another operator gives them.
-
-        Args:
-            other: The fitted operator.
-            column: The column.
-            grow: Whether ``fit`` gives new keys the codes behind them.
-        """
+        """Give a column's keys the codes of a fitted operator; new ones come next, if they grow."""
         path = other.categories[column]
         if grow:
             self.known[column] = path

@@ -138,8 +138,7 @@ class KeyCount:
     def write(self, counted: list[Any]) -> list[Any]:
         """Delayed: write each group's keys; gives its name and their file.
 
-        Args:
-            counted: What :meth:`count` gives, delayed; or what came of it, in any order.
+        Takes what :meth:`count` gives, delayed; or what came of it, in any order.
         """
         writes = [partial(_write_keys, group=n, plan=self) for n in range(len(self.groups))]
         if any(isinstance(one, Delayed) for one in counted):
@@ -274,11 +273,7 @@ def _parts_of(file: Path) -> int:
 def _add_up_part(
     files: list[Path], part: int, kind: pa.DataType, least: int
 ) -> tuple[pa.Array, Array, int]:
-    """Add up a part's counts of all partitions.
-
-    Returns:
-        Keys and counts of those that were seen so often, and how often the others were.
-    """
+    """Add up a part's counts: frequent keys, their counts, and how often the others were seen."""
     batches = []
     for file in files:
         with pa.OSFile(str(written_by_task(file))) as opened:
@@ -354,13 +349,7 @@ def reorder_file(path: Path, name: str, order: str) -> None:
 
 
 def grow_file(path: Path, name: str, known: Path) -> None:
-    """Put the keys of a file behind those that have codes already.
-
-    Args:
-        path: The file of keys that were counted.
-        name: Their column.
-        known: The file of the keys that have codes.
-    """
+    """Put the keys of a file behind those that have codes already, in the file ``known``."""
     found, keys = pq.read_table(path), read_column(known, name)
     counted = one_array(found[name]).cast(keys.type)
     new = counted.filter(pc.index_in(counted, keys).is_null())

@@ -407,11 +407,7 @@ class GroupHistories(StatOperator):
         return found[0]
 
     def fit_finalize(self, dask_stats: ItemStatistics) -> None:
-        """Keep what was learned.
-
-        Raises:
-            MerlinSimError: Where a user stands in several partitions.
-        """
+        """Keep what was learned; refuse users who stand in several partitions."""
         self._refuse_split(dask_stats.users)
         self.items = self.items.fitted_on(dask_stats)
         self.counts_events = bool(self.columns.features.encodings)
@@ -421,12 +417,7 @@ class GroupHistories(StatOperator):
         self.items = self.items.cleared()
 
     def statistics(self, frame: Any, number: int = 0) -> ItemStatistics:
-        """Count one partition.
-
-        Args:
-            frame: The partition.
-            number: Which of all partitions it is.
-        """
+        """Count one partition, the ``number``-th."""
         columns = self.columns
         seconds = self._seconds(frame) if columns.features.encodings else None
         names = [name for name in columns.items_in_log if name in frame]
@@ -460,13 +451,7 @@ class GroupHistories(StatOperator):
             )
 
     def item_rows(self, frame: Any, number: int, names: Sequence[str]) -> dict[str, pa.Table]:
-        """What the rows of a partition say of their items, by feature.
-
-        Args:
-            frame: The partition.
-            number: Which of all partitions it is.
-            names: The features.
-        """
+        """What the rows of the ``number``-th partition say of their items, by feature."""
         if not names:
             return {}
         columns = self.columns
@@ -657,11 +642,7 @@ class GroupHistories(StatOperator):
         return lists
 
     def count_counted(self, frame: Any) -> dict[str, int]:
-        """Count the samples that ``encodings`` counted, whose own label they tell, by mapping.
-
-        Args:
-            frame: Rows as they come to this operator.
-        """
+        """Count the samples that ``encodings`` counted, whose own label they tell, by mapping."""
         until = self.items.fitted.counted_until
         kept, samples, _ = self._grouped(frame)
         seconds = self._seconds(frame)[kept.order]
@@ -688,13 +669,7 @@ class GroupHistories(StatOperator):
     def count_outdated(
         self, frame: Any, values: ItemValues | None, latest: Mapping[str, Array]
     ) -> int:
-        """Count the interactions that train whose user or item has another value in the samples.
-
-        Args:
-            frame: Rows as they come to this operator.
-            values: The values of items in time.
-            latest: By feature of items that changes, the value of each that samples have.
-        """
+        """Count what trains and whose user or item has another value than the ``latest``."""
         columns = self.columns
         kept, samples, items = self._grouped(frame)
         users, places = self._places(TRAIN, kept, samples)
@@ -726,24 +701,13 @@ class GroupHistories(StatOperator):
         return ids
 
     def _number(self, frame: Any, name: str) -> Any:
-        """A number that operators made.
-
-        Raises:
-            UnfitNumberError: Where it is none that 32 bits hold.
-        """
+        """A number that operators made; UnfitNumberError where it is none that 32 bits hold."""
         numbers = _numbers(frame, name)
         self._check(frame, name, numbers)
         return numbers
 
     def _check(self, frame: Any, name: str, numbers: Any, rows: Array | None = None) -> None:
-        """Refuse numbers that are none that 32 bits hold.
-
-        Args:
-            frame: The rows.
-            name: The column.
-            numbers: What operators made, on the host or where the frame is.
-            rows: Of which rows; of all if None.
-        """
+        """Refuse numbers that 32 bits do not hold; they are of ``rows``, of all if None."""
         xp = np if isinstance(numbers, np.ndarray) else array_module(frame)
         with np.errstate(over="ignore"):
             wrong = ~xp.isfinite(numbers.astype("float32"))
@@ -779,12 +743,7 @@ class GroupHistories(StatOperator):
     # ---- saving ----
 
     def learn_from(self, other: GroupHistories, grow: bool) -> None:
-        """Know what another one learned.
-
-        Args:
-            other: The other one.
-            grow: Whether ``fit`` goes on from that.
-        """
+        """Know what another one learned; ``fit`` goes on from that where it grows."""
         self.items = replace(other.items, columns=self.columns, grows=grow)
         self.sizes = dict(other.sizes)
 

@@ -60,14 +60,9 @@ class ItemStatistics:
         roles: Array,
         seconds: Array | None,
     ) -> ItemStatistics:
-        """Count some rows.
+        """Count some rows: items (0 for none), roles, and, where they count, seconds: [rows] each.
 
-        Args:
-            users: Hashes of the users' keys, each once.
-            items: [rows] The ids of items, 0 where there is none.
-            features: By feature of items: id, time, place, whether it is known, and the value.
-            roles: [rows] What part each row plays.
-            seconds: [rows] Times in seconds, where they count.
+        ``features`` has, by feature of items: id, time, place, whether it is known, and the value.
         """
         counted = (roles & (JOINS | POSITIVE)) > 0
         shown = np.bincount(items)

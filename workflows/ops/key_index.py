@@ -61,15 +61,11 @@ def hashes_of(keys: pa.Array) -> Array | None:
 
 
 def add_up(keys: pa.Array, counts: Array) -> tuple[pa.Array, Array]:
-    """Add up the counts of equal keys, which come in the order in which they are first there.
+    """Add up the counts of equal keys, none null, in the order in which they are first there.
 
     >>> keys, counts = add_up(pa.array(["b", "a", "b"]), np.array([2, 1, 5]))
     >>> keys.to_pylist(), counts.tolist()
     (['b', 'a'], [7, 1])
-
-    Args:
-        keys: [keys] None of them null.
-        counts: [keys] int64.
     """
     added = pa.table({KEY: keys, SUM: counts}).group_by(KEY, use_threads=False)
     found = added.aggregate([(SUM, "sum")])
@@ -83,13 +79,10 @@ def key_order(keys: pa.Array) -> Array:
 
 
 class KeyIndex:
-    """Positions of keys in an array of different keys.
+    """Positions of keys in an array of different keys without nulls.
 
     >>> KeyIndex(pa.array(["b", "a"])).positions(pa.array(["a", "c", "a", None, "b"])).tolist()
     [1, -1, 1, -1, 0]
-
-    Args:
-        keys: Different keys, without nulls.
     """
 
     def __init__(self, keys: pa.Array) -> None:
@@ -99,11 +92,7 @@ class KeyIndex:
         self._slots = None if self._hashes is None else _fill(self._hashes)
 
     def positions(self, asked: pa.Array) -> Array:
-        """Give each key's position, or -1.
-
-        Args:
-            asked: Keys of the same type, perhaps null.
-        """
+        """Give the position of each key, of the same type or null, or -1."""
         hashes = hashes_of(asked)
         if not len(self.keys) or self._slots is None or hashes is None:
             if not len(self.keys):
@@ -175,11 +164,7 @@ def is_vocabulary(path: Path | str) -> bool:
 
 
 def read_column(path: Path, name: str) -> pa.Array:
-    """Read a column of a vocabulary: a file, or a directory of numbered ones.
-
-    Raises:
-        MerlinSimError: Where it is not there.
-    """
+    """Read a column of a vocabulary: a file, or a directory of numbered ones."""
     if is_vocabulary(path):
         return one_array(pq.read_table(path, columns=[ID, KEY]).sort_by(ID)[KEY])
     files = sorted(path.iterdir(), key=natural_order) if path.is_dir() else [path]
@@ -202,12 +187,10 @@ def one_array(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _fill(hashes: Array) -> Array | None:
-    """Make a table of the positions of different keys, twice as long as there are keys.
+    """Make a table of the positions of different keys; None where two keys have one hash.
 
-    A slot has the upper half of a key's hash, and its position + 1 in the lower half.
-
-    Returns:
-        None where two keys have one hash.
+    It is twice as long as there are keys. A slot has the upper half of a key's hash, and its
+    position + 1 in the lower half.
     """
     bits = max(2, int(2 * len(hashes) - 1).bit_length())
     slots = np.zeros(1 << bits, np.uint64)

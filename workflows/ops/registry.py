@@ -94,11 +94,7 @@ def check_operator(cls: Any, name: str) -> None:
 
 
 def import_operators(modules: Sequence[str]) -> None:
-    """Import modules that register operators, here and in the processes that this one starts.
-
-    Raises:
-        MerlinSimError: Naming what cannot be imported.
-    """
+    """Import modules that register operators, here and in the processes that this one starts."""
     for module in modules:
         try:
             importlib.import_module(module)
@@ -129,16 +125,10 @@ def names_of_classes() -> dict[type[Operator], str]:
 
 
 def copy_files(files: Mapping[str, str], directory: Path, beside: str = "") -> dict[str, str]:
-    """Copy an operator's parquet files, or directories of them, into a directory.
+    """Copy an operator's parquet files, or directories of them; gives their names there.
 
-    Args:
-        files: By a name of the operator's, the path of each.
-        directory: Where they are copied to.
-        beside: What the name of a file begins with that is copied with each, in place of the
-            file's first part: ``meta`` for ``unique.item.parquet``.
-
-    Returns:
-        By the same names, the names of the files there.
+    With each goes the file whose name has ``beside`` in place of its first part: ``meta`` for
+    ``unique.item.parquet``.
     """
     copied = {}
     for name, path in sorted(files.items()):
@@ -245,8 +235,7 @@ def forget_path(op: Any) -> None:
 def copy_keys(op: Any, directory: Path) -> dict[str, str]:
     """Copy the files of Categorify's keys, with those that say how often keys were seen.
 
-    Returns:
-        The files' names, by the names of columns and groups. Keys that were given have one alone.
+    Keys that were given have no such file.
     """
     fitted = {name: path for name, path in op.categories.items() if name not in op.vocabs}
     given = {name: path for name, path in op.categories.items() if name in op.vocabs}

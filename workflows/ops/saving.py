@@ -124,11 +124,7 @@ def load_workflow(directory: Path | str, operators: Iterable[type[Operator]] = (
 
 
 def read_workflow_document(directory: Path | str) -> dict[str, Any]:
-    """Read a saved workflow's JSON, with the sections that its caller put beside.
-
-    Raises:
-        MerlinSimError: Where it is missing, not as it was written, or of another format.
-    """
+    """Read a saved workflow's JSON, with the sections that its caller put beside."""
     path = Path(directory) / WORKFLOW_FILE
     document = read_json(path, "JSON, a fitted workflow")
     found = document.get("format") if isinstance(document, dict) else None
@@ -375,14 +371,7 @@ def _nodes(numbers: Any, nodes: list[Any]) -> Any:
 def make_operator(
     path: Path, document: Mapping[str, Any], number: int, known: Mapping[str, type[Operator]]
 ) -> Any:
-    """Make an operator of what the JSON file says of it.
-
-    Args:
-        path: The file.
-        document: What it says.
-        number: Which of its operators.
-        known: See :func:`~.registry.operators_with`.
-    """
+    """Make the ``number``-th operator of what the JSON file says of it."""
     record = document["operators"][number]
     name = record["operator"]
     if name not in BY_NAME and name not in known:

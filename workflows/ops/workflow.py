@@ -35,9 +35,7 @@ class Workflow(nvt.Workflow):
     def transform(self, data: Any) -> Any:
         """Transform a dataset or a frame, without a warning of Merlin's for each table it makes.
 
-        Raises:
-            MerlinSimError: Where a user stands in several partitions, and operators need all rows
-                of a user together.
+        Refuse a user in several partitions, where operators need all rows of a user together.
         """
         with quiet_merlin():
             if isinstance(data, Dataset):
@@ -60,10 +58,6 @@ class TemporaryFiles:
     >>> files = TemporaryFiles("example-")
     >>> files.path.is_dir()
     True
-
-    Args:
-        prefix: What its name begins with.
-        beside: Where it is made; among the system's temporary files if None.
     """
 
     def __init__(self, prefix: str, beside: Path | None = None) -> None:
@@ -89,12 +83,7 @@ class _KeepEmptyTables(LocalExecutor):
 
 
 class ScheduledExecutor(DaskExecutor):
-    """NVTabular's executor, which without a cluster fits on one core: here ``compute`` runs tasks.
-
-    Args:
-        workflow: Whose executor it becomes.
-        compute: Computes delayed values that do not depend on each other, in any order.
-    """
+    """NVTabular's executor, which without a cluster has one core: here ``compute`` runs tasks."""
 
     def __init__(self, workflow: Workflow, compute: Callable[[list[Any]], list[Any]]) -> None:
         """Store the arguments."""

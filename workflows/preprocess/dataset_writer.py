@@ -55,14 +55,8 @@ def write_item_changes(
 ) -> tuple[str, ...]:
     """Write the changes of each feature of items that changes; returns their names.
 
-    The rows are read twice: which items have several values of a feature is known once all
-    have been seen, and only of these are rows kept.
-
-    Args:
-        group: Knows the columns.
-        frames: Delayed partitions, as they come to ``group``.
-        directory: Gets a file for each feature that changes.
-        compute: Computes delayed values.
+    The rows are read twice: which items have several values of a feature is known once all have
+    been seen, and only of these are rows kept.
     """
     names = [n for n in group.columns.items_in_log if n not in group.columns.steady]
     if not names:
@@ -367,12 +361,7 @@ class _WriteUsers:
     """Whether a fitted workflow may have counted rows of this log."""
 
     def __call__(self, rows: Any, number: int) -> WrittenUsers:
-        """Write a partition.
-
-        Args:
-            rows: Its interactions, as they come to the last operator.
-            number: Which of all partitions it is.
-        """
+        """Write the ``number``-th partition, as it comes to the last operator."""
         layout, table = self.group.layout, frame_to_arrow(self.group.transform(None, rows))
         history = table[layout.history].combine_chunks()
         if self.group.sizes[layout.history] < 2**31:
@@ -399,11 +388,7 @@ def write_users_file(
 ) -> None:
     """Write a file of users, a row group for each table; it is whole, or not there.
 
-    Args:
-        path: The file.
-        schema: The columns.
-        groups: The tables.
-        split: Columns of floats, of which nearly all have the same first bytes.
+    The floats of a column in ``split`` nearly all have the same first bytes.
     """
     with whole_file(path) as whole, pq.ParquetWriter(
         whole, schema, compression="zstd", compression_level=ZSTD_LEVEL, use_dictionary=False,

@@ -113,16 +113,9 @@ def write_newest(
 ) -> None:
     """Write what the next day begins with, of some users.
 
-    Args:
-        path: The parquet file.
-        rows: Of these users, in the order of the log.
-        columns: The log's columns.
-        codes: [rows] Whose each is.
-        roles: [rows] What part each plays.
-        so_far: By name of a column, [codes] what is counted of each user.
-        longest: How many rows of a history are kept.
-        order: [rows] each: what orders rows of one user and one time, before their order in the
-            log. They are written in this order, so that what reads them need not know it.
+    ``order`` sorts rows of one user and one time before their order in the log. They are written in
+    this order, so that what reads them need not know it. ``so_far`` has, by column, what is counted
+    of each user.
     """
     times = [rows[columns.timestamp].combine_chunks(), *order]
     joins, kept = (roles & JOINS) > 0, np.zeros(len(codes), bool)
@@ -183,23 +176,14 @@ class EarlierHistories:
             )
 
     def size(self) -> int:
-        """Bytes of all files.
-
-        Raises:
-            MerlinSimError: Where a file is missing.
-        """
+        """Bytes of all files; refuse one that is missing."""
         for path in self.paths:
             if not path.is_file():
                 raise MerlinSimError(f"{path}: missing; {self.directory}/workflow.json names it.")
         return sum(path.stat().st_size for path in self.paths)
 
     def check(self, longest: int, times: str) -> None:
-        """Refuse rules and times that do not go on from these.
-
-        Args:
-            longest: How much of a history is needed.
-            times: What the log's times are.
-        """
+        """Refuse rules that need longer histories than these, and times of another kind."""
         if longest > self.longest:
             expected = (
                 f"{longest} (the greater of `max_sequence_length` and "
@@ -218,16 +202,7 @@ class EarlierHistories:
             )
 
     def read(self, path: Path, columns: Sequence[str], filters: Any = None) -> pa.Table:
-        """Read columns of one of the files, which has to be the one that was written.
-
-        Args:
-            path: The file.
-            columns: Which.
-            filters: Which rows, as :func:`pyarrow.parquet.read_table` takes them.
-
-        Raises:
-            MerlinSimError: Where it is another one, or cannot be read.
-        """
+        """Read columns of one of the files, which has to be the one that was written."""
         try:
             if sha256(path) != self.files[path.name]:
                 raise MerlinSimError(
@@ -250,16 +225,9 @@ class EarlierHistories:
     def deal(
         self, columns: BehaviourColumns, example: pa.Table, times: str, buckets: int, output: Path
     ) -> Iterator[tuple[int, TimeRange | None]]:
-        """Deal the rows out by user, as those of the log are.
+        """Deal the rows out by user, as those of the log are, of which ``example`` has the types.
 
         Yields how many there are of each file, and from when to when.
-
-        Args:
-            columns: The log's columns.
-            example: A table of the log, for the types of its columns.
-            times: What the log's times are.
-            buckets: Into how many buckets.
-            output: Where to write.
         """
         names = columns_of_rows(columns)
         for number, path in enumerate(self.paths):

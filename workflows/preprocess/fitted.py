@@ -136,12 +136,9 @@ class FittedWorkflow:
         return load_workflow(self.directory)
 
     def teach(self, workflow: nvt.Workflow, schema: Schema, grow: bool = False) -> None:
-        """Have another graph of the same log know what this one learned.
+        """Have another graph of the same log, of such a schema, know what this one learned.
 
-        Args:
-            workflow: It ends in GroupHistories.
-            schema: Of the columns that it is given.
-            grow: Whether it will be fitted on more rows, in which new keys get the next ids.
+        Where it is to ``grow``, it will be fitted on more rows, in which new keys get the next ids.
         """
         workflow.fit_schema(schema)
         known = {name: op for op in _categorifies(self.workflow) for name in op.categories}
@@ -305,14 +302,7 @@ def write_fitted(
     kept: EarlierHistories | None = None,
     grown_from: FittedWorkflow | None = None,
 ) -> None:
-    """Save the workflow beside finished vocabularies.
-
-    Args:
-        directory: The dataset directory.
-        workflow: It ends in GroupHistories.
-        kept: What the dataset keeps of its users' histories.
-        grown_from: Whose vocabularies these grew from, if they did.
-    """
+    """Save a workflow that ends in GroupHistories, beside finished vocabularies."""
     sections = {
         "history": None
         if kept is None

@@ -31,14 +31,9 @@ def behaviour_graph(
     directory: str = "./",
     more: Sequence[str] = (),
 ) -> nvt.WorkflowNode:
-    """Make the graph of a log.
+    """Make the graph of a log; ``more`` columns are handed on as they are.
 
-    Args:
-        columns: The log's columns.
-        rules: The rules by which it becomes samples.
-        split: The split, its times as the log has them.
-        directory: Where ``fit`` may keep vocabularies; every worker has to see it.
-        more: Columns of the log that are handed on as they are.
+    ``fit`` keeps vocabularies in a directory that every worker has to see.
     """
     graph = _Graph(columns, rules, directory)
     parts = () if split is None else split.columns

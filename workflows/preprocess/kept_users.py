@@ -94,11 +94,7 @@ class FileOrder:
         return auc_of_counts(np.arange(RANKS, dtype=np.float64), self.ranks)
 
     def lines(self, order_counts: bool) -> list[str]:
-        """Say what the order of the file tells.
-
-        Args:
-            order_counts: Whether samples see the order of the file.
-        """
+        """Say what the order of the file tells; it counts where samples see it."""
         found = []
         share = self.rising / max(1, self.pairs)
         if self.pairs >= LEAST_ROWS and not 1 - SORTED_SHARE < share < SORTED_SHARE:

@@ -87,12 +87,7 @@ class PreprocessLog(Settings):
     """Makes a dataset directory of a log."""
 
     def write(self, output: Path, *, overwrite: bool = False) -> Summary:
-        """Write the dataset directory ``output``; it appears whole or not at all.
-
-        Args:
-            output: The dataset directory.
-            overwrite: Replace a directory that holds something.
-        """
+        """Write the dataset directory ``output``; it appears whole or not at all."""
         source = self.source
         if self.fitted is not None:
             source = source.checked_with(self.fitted.numbers)
@@ -162,11 +157,7 @@ class _Run:
         return given
 
     def _read_interactions(self) -> tuple[int, DealtFiles, DealtFiles | None]:
-        """Deal the log out to buckets by its users, and the earlier histories that it continues.
-
-        Returns:
-            How many buckets there are, and where both stand.
-        """
+        """Deal the log out to buckets by users, and the earlier histories; say where both are."""
         settings, summary, source = self.settings, self.summary, self.settings.source
         more = 0 if settings.earlier is None else settings.earlier.size()
         buckets = number_of_buckets(source.size() + more)

@@ -86,12 +86,7 @@ def refuse_what_cannot_be_built(settings: Settings) -> None:
 
 
 def refuse_times_that_leave_a_part_empty(settings: Settings, summary: Summary) -> None:
-    """Raise a MerlinSimError where no row of the log lies in a part that times make.
-
-    Args:
-        settings: What is to be made of the log.
-        summary: Knows from when to when the log is.
-    """
+    """Raise a MerlinSimError where no row of the log lies in a part that times make."""
     split, fitted = split_of(settings.rules, settings.source), settings.fitted
     if split is None or split.test_from is None or summary.times is None:
         return

@@ -101,14 +101,7 @@ class LogDealer:
 
 
 def write_dealt(table: pa.Table, user: str, buckets: int, path: Path) -> None:
-    """Write a table as one file with one record batch per bucket.
-
-    Args:
-        table: The rows.
-        user: The user's column.
-        buckets: How many buckets there are.
-        path: The file.
-    """
+    """Write a table as one file with one record batch per bucket of users."""
     keys = table[user].combine_chunks()
     bucket = (hash_keys(keys) % np.uint64(buckets)).astype(np.uint16)
     order = pa.array(np.argsort(bucket, kind="stable"))
@@ -147,11 +140,7 @@ class DealtFiles:
     names: tuple[str, ...]
 
     def bucket(self, bucket: int) -> pa.Table:
-        """Read one bucket of every file, in the order of their names.
-
-        Raises:
-            MerlinSimError: Where a file is missing.
-        """
+        """Read one bucket of every file, in the order of their names; refuse a missing file."""
         batches = []
         for name in sorted(self.names):
             with self._map(name) as source:

@@ -46,17 +46,7 @@ Numbers = npt.NDArray[np.int64]
 def write_samples(
     dataset: DatasetDirectory, directory: Path, narrator: Narrator, pad: bool = False
 ) -> dict[str, int]:
-    """Write the samples of users, and the documents that describe them.
-
-    Args:
-        dataset: The users.
-        directory: Gets the samples.
-        narrator: Hears of every file.
-        pad: Write histories left-padded with 0 to their longest length.
-
-    Returns:
-        Mapping -> the number of its samples.
-    """
+    """Write the samples of users, and the documents that describe them; count each mapping's."""
     users = AllUsers(dataset)
     sources = [SamplesOfUsers(users, mapping, pad) for mapping in dataset.spec.source_spec]
     rows = {of.mapping: len(of.entries) for of in sources}

@@ -86,18 +86,7 @@ def synthesize_days(
     compress: bool = False,
     narrator: Narrator | None = None,
 ) -> int:
-    """Write ``day_0``, ``day_1`` and so on into an existing directory.
-
-    Args:
-        directory: Where to write.
-        planted: What decides the clicks.
-        days: How many days.
-        compress: Write ``.gz`` files.
-        narrator: Shows progress.
-
-    Returns:
-        How many rows were clicked.
-    """
+    """Write ``day_0``, ``day_1`` and so on into an existing directory; count the clicked rows."""
     if days < 1:
         raise MerlinSimError(f"`days` should be a positive integer. Received: `days` = {days}.")
     clicked = 0
@@ -226,12 +215,7 @@ class Day(NamedTuple):
 
 
 def draw_days(world: DriftingWorld, days: int) -> Iterator[Day]:
-    """Draw days one after the other.
-
-    Args:
-        world: What there is.
-        days: How many.
-    """
+    """Draw days one after the other."""
     random = np.random.default_rng(world.seed)
     users = np.arange(world.users)
     favourites = random.integers(0, world.categories, (world.users, FAVOURITES))
@@ -289,22 +273,10 @@ def _draw_day(
 def write_days(
     directory: Path, world: DriftingWorld, days: int, narrator: Narrator | None = None
 ) -> list[float]:
-    """Write ``day_00.csv``, ``day_01.csv`` and so on into an existing directory.
+    """Write ``day_00.csv``, ``day_01.csv`` and so on; gives the share of clicks of each day.
 
     Each has the columns user, item, category, time (seconds) and clicked, and is a log for
     ``preprocess log --label_column clicked``.
-
-    Args:
-        directory: Where to write.
-        world: What there is.
-        days: How many.
-        narrator: Shows progress.
-
-    Returns:
-        The share of clicks of each day.
-
-    Raises:
-        MerlinSimError: Where there would be no day.
     """
     if days < 1:
         raise MerlinSimError(f"`days` should be a positive integer. Received: {days}")

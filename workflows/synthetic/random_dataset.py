@@ -33,18 +33,8 @@ def synthesize_dataset(
 ) -> FeatureSpec:
     """Write a dataset into an existing directory: ids by a power law, normal numbers, clicks.
 
-    Args:
-        directory: Where to write.
-        spec: Its features and channels, all of them one value a row; its files are not read.
-        rows: Mapping -> how many rows.
-        seed: The same seed gives the same rows.
-        narrator: Shows progress.
-
-    Returns:
-        The spec, with the files that were written.
-
-    Raises:
-        MerlinSimError: Where the spec has lists, or a size is none.
+    The features of the spec have one value a row; its files are not read. Returns the spec of the
+    files that were written.
     """
     _check(spec, rows)
     narrator = narrator or Silence()

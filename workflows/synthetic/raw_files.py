@@ -25,13 +25,10 @@ def check_options(
     shares: Iterable[str] = (),
     others: Iterable[tuple[bool, str]] = (),
 ) -> None:
-    """Gather every problem, raise once.
+    """Gather every problem of attributes, raise once.
 
-    Args:
-        options: Has them as attributes.
-        least: Name -> the smallest value that it may have.
-        shares: The names of those between 0 and 1.
-        others: Whether something else holds, and what to say where it does not.
+    ``least`` has the smallest values, ``shares`` names those between 0 and 1, and ``others`` has
+    whether something else holds, and what to say where it does not.
     """
     problems = [
         f"`{name}` should be {limit} or more. Received: {getattr(options, name)}"

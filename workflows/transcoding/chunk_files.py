@@ -51,11 +51,8 @@ class ChunkRows:
     ) -> None:
         """Refuse a column's first value that is not good, with its row.
 
-        Args:
-            name: The column.
-            good: [rows]; or, of a column of lists without ``found``, [entries of all lists].
-            expected: What is good, in words.
-            found: [rows] What the message reports; None for the column's values.
+        Of a column of lists, ``good`` has the entries of all lists, unless ``found`` has for each
+        row what the message reports.
         """
         if good.all():
             return
@@ -207,11 +204,7 @@ def _fits(column: pa.Array, kind: pa.DataType) -> bool:
 
 
 def line_up(chunks: list[Iterator[ChunkRows]]) -> Iterator[list[ChunkRows]]:
-    """Walk through chunks side by side; gives as many rows of each at a time.
-
-    Raises:
-        MerlinSimError: Where one chunk has rows and another has no more.
-    """
+    """Walk through chunks side by side, as many rows of each; refuse one that ends early."""
     waiting: list[ChunkRows | None] = [None] * len(chunks)
     ends = ["without a row"] * len(chunks)
     while True:

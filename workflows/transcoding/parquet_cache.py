@@ -48,17 +48,9 @@ def parquet_cache(
 ) -> Path:
     """Return the directory with the dataset in parquet; make it if there is none of these files.
 
-    Several processes may come at once: one makes it, the others wait for it.
-
-    Args:
-        directory: The dataset directory.
-        feature_spec: The spec's name in it.
-        spec: What that says.
-        transcode: Makes a directory, which appears whole or not at all. Where it starts a process
-            for that, this is to inherit the lock: ``close_fds=False``.
-
-    Raises:
-        MerlinSimError: Where the cache cannot be written, or a source cannot be read.
+    Several processes may come at once: one makes it, the others wait for it. ``transcode`` makes a
+    directory, whole or not at all; a process that it starts is to inherit the lock
+    (``close_fds=False``).
     """
     cache = directory / CACHE
     cached = cache / sources_name(directory / feature_spec, spec)

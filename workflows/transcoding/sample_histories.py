@@ -76,11 +76,7 @@ class SampleBatch:
         return seen, following, mix_arrays(seen ^ mix_arrays(other ^ of_sample))
 
     def note_features(self, of_users: list[Numbers], of_items: list[Numbers]) -> None:
-        """Note the ids of users' and items' features, by user and by item; -1 where none is known.
-
-        Raises:
-            MerlinSimError: Where a user or an item has another id than before.
-        """
+        """Note the ids of users' and items' features, -1 before; refuse a second one."""
         channels, (user, *others) = self.spec.channel_spec, self.users
         for name, ids, known in zip(channels[USER_FEATURES][1:], others, of_users, strict=True):
             row = _note(known, user, ids)
@@ -188,14 +184,7 @@ def read_rows(dataset: DatasetDirectory, *channels: str) -> Iterator[tuple[int, 
 class Samples:
     """All rows of a dataset of samples as numbers; the histories stay in the files.
 
-    Args:
-        dataset: A dataset of samples.
-        of_users: Of each user feature but the first, gets its id by user.
-        of_items: The same of items; what is known of them already is compared.
-        report: Gets the number of rows that were read.
-
-    Raises:
-        MerlinSimError: Where a row cannot be, or a user or item has two ids of a feature.
+    By user, or by item, the id of each feature is noted; one that is known already is compared.
     """
 
     def __init__(
@@ -239,15 +228,7 @@ class Samples:
 
 
 class UserHistories:
-    """The whole history of each user, from which the samples' histories are cut.
-
-    Args:
-        samples: All rows.
-        report: Gets the number of rows that were compared.
-
-    Raises:
-        MerlinSimError: Where there is no such history, with the rows that show it.
-    """
+    """The whole history of each user, from which the samples' histories are cut; or an error."""
 
     def __init__(self, samples: Samples, report: Report) -> None:
         """Order the samples, and compare each stored history with the whole one."""

@@ -52,11 +52,7 @@ def read_split_binary(
 
 
 def count_rows(path: Path, names: Sequence[str], features: Mapping[str, Feature]) -> int:
-    """Return how many rows a file has.
-
-    Raises:
-        MerlinSimError: Where its last row is not whole.
-    """
+    """Return how many rows a file has; refuse a last row that is not whole."""
     width = _number_type(path, names, features).itemsize * len(names)
     rows, rest = divmod(path.stat().st_size, width)
     if rest:
@@ -70,11 +66,7 @@ def count_rows(path: Path, names: Sequence[str], features: Mapping[str, Feature]
 def check_lengths(
     directory: Path, mapping: str, chunks: Sequence[Chunk], features: Mapping[str, Feature]
 ) -> None:
-    """Compare the lengths of a mapping's files before any is read.
-
-    Raises:
-        MerlinSimError: Naming the chunk that is longer or shorter than the first.
-    """
+    """Refuse files of a mapping that differ in length, before any is read."""
     rows = {
         chunk.files: sum(count_rows(directory / f, chunk.features, features) for f in chunk.files)
         for chunk in chunks
@@ -132,11 +124,7 @@ def smallest_type(cardinality: int) -> str:
 
 
 def split_binary_spec(spec: FeatureSpec) -> FeatureSpec:
-    """Return what a dataset is when it is written so; its mappings have no chunks yet.
-
-    Raises:
-        SpecError: Where it is not a dataset of numbers and categories.
-    """
+    """Return what a dataset of numbers and categories is when it is written so."""
     problems = PLAIN_ROWS.problems(spec)
     for name in spec.channel_spec.get(CATEGORICAL, ()):
         feature = spec.feature_spec.get(name)
@@ -161,17 +149,7 @@ def split_binary_spec(spec: FeatureSpec) -> FeatureSpec:
 def write_split_binary(
     tables: Iterable[pa.Table], directory: Path, mapping: str, spec: FeatureSpec
 ) -> tuple[Chunk, ...]:
-    """Write a stream of tables as the files of one mapping.
-
-    Args:
-        tables: The rows.
-        directory: The dataset directory.
-        mapping: `train`, `test`, ...
-        spec: As :func:`split_binary_spec` gives it.
-
-    Returns:
-        The mapping, as the spec says it.
-    """
+    """Write a stream of tables as the files of one mapping, by :func:`split_binary_spec`."""
     channels = spec.channel_spec
     names = {"label": channels[LABEL], "numerical": channels.get(NUMERICAL, ())}
     names |= {f"cat_{number}": (name,) for number, name in enumerate(channels[CATEGORICAL])}

@@ -46,11 +46,7 @@ Lists = Mapping[str, tuple[Array, npt.NDArray[np.int64]]]
 def read_tfrecord(
     path: Path, types: pa.Schema, features: Mapping[str, Feature]
 ) -> Iterator[pa.Table]:
-    """Read a file as tables of samples.
-
-    Raises:
-        MerlinSimError: With the record that is damaged, lacks a feature, or does not add up.
-    """
+    """Read a file as tables of samples; refuse a record that is damaged or does not add up."""
     wanted = {field.name: tf.io.RaggedFeature(_tf_type(field.type)) for field in types}
     before = 0
     batches = iter(tf.data.TFRecordDataset(str(path)).batch(_records_at_once(path)))
@@ -168,12 +164,7 @@ def _samples(
 def tfrecord_spec(spec: FeatureSpec, history_length: int | None = None) -> FeatureSpec:
     """Return what a dataset is when it is written so: labels are truth values, floats have 32 bits.
 
-    Args:
-        spec: The dataset.
-        history_length: To which length histories are padded; None: as long as they are.
-
-    Raises:
-        MerlinSimError: Where histories are longer.
+    Histories are padded to ``history_length``, where it is given; longer ones are refused.
     """
     features = {}
     for name, feature in spec.feature_spec.items():
@@ -198,17 +189,8 @@ def write_tfrecord(
 ) -> Chunk:  # fmt: skip
     """Write a stream of tables as the files of one mapping: parts of nearly equal size.
 
-    Args:
-        tables: The rows.
-        directory: The dataset directory.
-        mapping: `train`, `test`, ...
-        spec: As :func:`tfrecord_spec` gives it.
-        rows: How many rows there are.
-        parts: In how many files the records are; fewer where there are fewer records.
-        samples: How many samples a record has; what fills none goes to :data:`REMAINDER`.
-
-    Returns:
-        The mapping, as the spec says it.
+    The spec is that of :func:`tfrecord_spec`. There are fewer parts where there are fewer records;
+    samples that fill no record go to :data:`REMAINDER`.
     """
     size, more = divmod(rows // samples, parts)
     sizes = [size + (part < more) for part in range(parts)]
@@ -258,13 +240,10 @@ def _padded(feature: Feature, stored: pa.ChunkedArray) -> Array:
 
 
 def encode_examples(columns: Mapping[str, Array]) -> Iterator[bytes]:
-    """Give one serialized tf.train.Example for each record.
+    """Give one serialized tf.train.Example for each record: [records, values], int64 or float32.
 
     >>> [len(record) for record in encode_examples({"a": np.array([[1], [300]])})]
     [14, 15]
-
-    Args:
-        columns: Feature -> its values, [records, values of a record]: int64, or float32.
     """
     for row in range(len(next(iter(columns.values())))):
         example = tf.train.Example()

@@ -75,11 +75,7 @@ class Transcoder:
     _largest: dict[str, int] = field(default_factory=dict)
 
     def transcode(self, output: Path, *, overwrite: bool = False) -> FeatureSpec:
-        """Make the dataset directory ``output``; it appears whole or not at all.
-
-        Returns:
-            The new spec: other chunks, cardinalities counted where they were ``auto``.
-        """
+        """Make the dataset directory ``output``, whole or not at all; returns its spec."""
         check_apart(output, [self.directory])
         target = self._target()
         for mapping, chunks in self.spec.source_spec.items():

@@ -56,11 +56,7 @@ class UsersTranscoder:
     narrator: Narrator = field(default_factory=Silence)
 
     def transcode(self, output: Path, *, overwrite: bool = False) -> dict[str, int]:
-        """Make the dataset directory ``output``; it appears whole or not at all.
-
-        Returns:
-            Mapping -> the number of its samples.
-        """
+        """Make ``output``, whole or not at all; returns the number of samples of each mapping."""
         source = self.dataset.path
         check_apart(output, [source])
         with staged_directory(output, overwrite=overwrite, say=self.narrator.say) as staged:
@@ -92,14 +88,7 @@ class SamplesTranscoder:
     """Of the draws; None for that of the dataset's workflow, or the one that is usual."""
 
     def transcode(self, output: Path, *, overwrite: bool = False) -> dict[str, int]:
-        """Make the dataset directory ``output``; it appears whole or not at all.
-
-        Returns:
-            Mapping -> the number of its samples.
-
-        Raises:
-            MerlinSimError: Where the samples do not follow from users' rows, with file and row.
-        """
+        """Make ``output``, whole or not at all; returns the number of samples of each mapping."""
         source, spec = self.dataset.path, self.dataset.spec
         check_apart(output, [source])
         self._check_channels()
