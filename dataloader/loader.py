@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import merlin.dataloader.tensorflow
@@ -45,7 +45,7 @@ class Step(NamedTuple):
     order: tf.Tensor
     """[rows, steps] The entries of several steps."""
     number: tf.Tensor
-    """Which of these steps it is."""
+    """Which of these steps it is; int64, as TensorFlow keeps int32 on the host."""
     seeds: Any = ()
     """Of random draws, where there are any."""
 
@@ -53,6 +53,17 @@ class Step(NamedTuple):
     def entries(self) -> tf.Tensor:
         """[rows] Which rows they are; -1 for one that is missing."""
         return tf.gather(self.order, self.number, axis=1)
+
+
+@lru_cache(maxsize=1024, typed=True)
+def on_device(value: int | bool) -> tf.Tensor:
+    """Return a scalar, int64 or bool, that is copied to the device once.
+
+    A copy to a GPU waits for all that was asked of it before: a new scalar in each step would let
+    no step be started before the one before it has ended.
+    """
+    with tf.init_scope():
+        return tf.constant(value, tf.bool if isinstance(value, bool) else tf.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -316,7 +327,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         try:
             for first, count, data, order in blocks:
                 for number in range(max(0, first_step - first), count):
-                    yield Step(data, order, tf.constant(number), seeds)
+                    yield Step(data, order, on_device(number), seeds)
         finally:
             blocks.stop()
 

@@ -99,6 +99,25 @@ class Graphs:
         return self._made[key]
 
 
+class StepsDone:
+    """The seed and how many steps were done, [2] int64, as steps hand them on: on the device."""
+
+    def __init__(self) -> None:
+        """Hold nothing yet."""
+        self._held: tuple[tuple[int, int], tf.Tensor] | None = None
+
+    def on_device(self, seed: int, steps: int) -> tf.Tensor:
+        """Return what is held, or copy it to the device if that is something else."""
+        if self._held is None or self._held[0] != (seed, steps):
+            self.hold(seed, steps, tf.constant([seed, steps], tf.int64))
+        assert self._held is not None
+        return self._held[1]
+
+    def hold(self, seed: int, steps: int, done: tf.Tensor) -> None:
+        """Hold what the last step of an execution gave."""
+        self._held = (seed, steps), done
+
+
 class LoaderSteps:
     """Goes through a loader step by step, epoch after epoch.
 
@@ -213,7 +232,7 @@ def nth(given: Any, number: tf.Tensor) -> Any:
     Args:
         given: a loader's :class:`~merlin_sim.dataloader.loader.Step`; anything else alone is a
             step by itself.
-        number: how many steps it is behind.
+        number: how many steps it is behind; int64.
     """
     return given._replace(number=given.number + number) if isinstance(given, Step) else given
 

@@ -12,6 +12,7 @@ import tensorflow as tf
 from merlin.models.tf.core.prediction import Prediction
 from merlin.models.tf.utils.tf_utils import call_layer
 
+from ..dataloader.loader import on_device
 from ..dataloader.open_loader import user_column
 from ..foundation.batch_names import HISTORY_END
 from ..foundation.gpu_forms import has_gpu_forms
@@ -27,7 +28,7 @@ from ..parallel.steps.train_step import TrainStep, batch_spec, counted_samples
 from .blocks.checks import OptionError
 from .blocks.embeddings.spread_tables import own_variables, table_parts
 from .compiled_metrics import MetricsOverRanks, give_users, read_metrics
-from .loader_steps import Executed, FitProgress, Graphs, LoaderSteps, nth
+from .loader_steps import Executed, FitProgress, Graphs, LoaderSteps, StepsDone, nth
 from .losses import EvaluatedLoss, LossMeans, read_loss
 from .merlin_input import Input
 from .saving import check_callbacks
@@ -154,6 +155,7 @@ class TrainableModel(mm.Model):
         self._fp16_compression, self._dense_tables = fp16_compression, dense_tables
         self._step = self._make_step()
         self._graphs = Graphs()
+        self._done = StepsDone()
 
     def _make_step(self, held: HeldRows | None = None) -> TrainStep:
         whole = self._is_one_program and getattr(self.optimizer, "moves_every_row", False)
@@ -211,10 +213,11 @@ class TrainableModel(mm.Model):
         parts = []
         logs: dict[str, tf.Tensor] = {}
         for given, count in steps.take(self._steps_at_once):
-            done = tf.constant([self._seed, self.progress.steps], tf.int64)
-            stop = tf.constant(bool(self.progress.stop_asked()))
+            done = self._done.on_device(self._seed, self.progress.steps)
+            stop = on_device(bool(self.progress.stop_asked()))
             self.progress.advance(count)
-            part, logs = self._execution(steps.make)(given, tf.constant(count), done, stop)
+            part, logs, done = self._execution(steps.make)(given, tf.constant(count), done, stop)
+            self._done.hold(self._seed, self.progress.steps, done)
             parts.append(part)
         self.progress.executed = parts[0] if len(parts) == 1 else Executed.joined(parts)
         return logs
@@ -224,7 +227,7 @@ class TrainableModel(mm.Model):
         found = []
         for given, count in steps.take(self._steps_at_once):
             compiled = self._in_graph(run, steps.make)
-            found += [compiled(nth(given, tf.constant(number))) for number in range(count)]
+            found += [compiled(nth(given, on_device(number))) for number in range(count)]
         return found
 
     @property
@@ -275,10 +278,13 @@ class TrainableModel(mm.Model):
         del count  # it is 1
         executed = step(given, done, stop)
         logs = self._logs(executed.losses)
-        return Executed(*(part[tf.newaxis] for part in executed)), logs
+        return Executed(*(part[tf.newaxis] for part in executed)), logs, done + [0, 1]
 
     def _several_steps(self, step: Any, given: Any, count: Any, done: Any, stop: Any) -> Any:
-        """Run steps one after the other, without leaving the graph."""
+        """Run steps one after the other, without leaving the graph.
+
+        What a step is given stays on the device: on the host are but the counter and its end.
+        """
         shapes = Executed([None], [], [], [], [])
         kinds = Executed(tf.float32, tf.bool, tf.bool, tf.float32, tf.float32)
         arrays = Executed(
@@ -288,16 +294,21 @@ class TrainableModel(mm.Model):
             )
         )
 
-        def body(number: tf.Tensor, arrays: Executed) -> tuple[tf.Tensor, Executed]:
-            executed = step(nth(given, number), done + [0, tf.cast(number, tf.int64)], stop)
+        def body(
+            number: tf.Tensor, on_gpu: tf.Tensor, done: tf.Tensor, arrays: Executed
+        ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, Executed]:
+            executed = step(nth(given, on_gpu), done, stop)
             written = [a.write(number, part) for a, part in zip(arrays, executed, strict=True)]
-            return number + 1, Executed(*written)
+            return number + 1, on_gpu + 1, done + [0, 1], Executed(*written)
 
-        _, arrays = tf.while_loop(
-            lambda number, _: number < count, body, (0, arrays), parallel_iterations=1
+        _, _, done, arrays = tf.while_loop(
+            lambda number, *_: number < count,
+            body,
+            (0, tf.zeros([], tf.int64), done, arrays),
+            parallel_iterations=1,
         )
         executed = Executed(*(array.stack() for array in arrays))
-        return executed, self._logs(executed.losses[-1])
+        return executed, self._logs(executed.losses[-1]), done
 
     def _logs(self, losses: tf.Tensor) -> dict[str, tf.Tensor]:
         return {**self.metrics_results(), "loss_batch": losses[0]}

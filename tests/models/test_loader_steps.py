@@ -44,7 +44,7 @@ class Reading:
     def __next__(self):
         number = next(self._left)
         self._noted.append(("read", self._epoch, number))
-        return Step("data", self._order, tf.constant(number))
+        return Step("data", self._order, tf.constant(number, tf.int64))
 
     def close(self):
         self._noted.append(("closed", self._epoch))
