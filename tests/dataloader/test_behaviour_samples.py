@@ -184,15 +184,17 @@ def test_the_places_of_streamed_users_are_those_of_all(datasets):
 def test_a_dropped_iterator_leaves_no_thread(datasets):
     dataset = datasets(True, None, 1, True, "popularity")
     before = set(threading.enumerate())
-    for memory in (4096, 0.01):
-        loader = loader_of(dataset, 8, shuffle=True, data_memory_mb=memory)
+    for candidates, memory in ((8, 4096), (8, 0.01), (1, 0)):
+        loader = loader_of(dataset, candidates, shuffle=True, data_memory_mb=memory)
         for _ in range(5):
             for _ in loader.inputs():
                 break
         for _ in loader:
             break
-        loader.stop()
-    assert not [thread for thread in threading.enumerate() if thread not in before]
+    del loader
+    for thread in set(threading.enumerate()) - before:
+        thread.join(100)
+    assert set(threading.enumerate()) <= before
 
 
 def test_users_read_by_merlins_own_loader_give_the_same_samples(datasets):

@@ -35,6 +35,7 @@ LABEL, TARGET, USER = LONGEST + 2, -2, -1
 SEEN = ("label", "user", "country", "thing_trgt", "kind_trgt", "thing_pos", "kind_pos")
 
 
+ALL_BEFORE, EARLIER = "all that stands before", "earlier times"
 opened = functools.lru_cache(DatasetDirectory.open)
 """Loaders of one opened directory share what makes their batches, which is traced once."""
 
@@ -53,12 +54,23 @@ def batches_of(feed):
     ]
 
 
-@pytest.fixture(scope="module", params=["all that stands before", "earlier times"])
-def users(request, tmp_path_factory):
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
     lengths = np.random.default_rng(0).integers(0, 25, 60).tolist()
-    directory = tmp_path_factory.mktemp("users") / "dataset"
     files = [[lengths[:30], lengths[30:40]], [lengths[40:]]]
-    return write_users_dataset(directory, files, with_baskets=request.param == "earlier times")
+
+    @functools.cache
+    def write(seen):
+        directory = tmp_path_factory.mktemp("users") / "dataset"
+        return write_users_dataset(directory, files, with_baskets=seen == EARLIER)
+
+    return write
+
+
+@pytest.fixture
+def users(request, written):
+    """Of what a sample sees the rarer kind, where the test does not ask for another."""
+    return written(getattr(request, "param", EARLIER))
 
 
 def samples_in(batches, of_position=2):
@@ -92,8 +104,18 @@ def truth_of(directory, mapping, twins=1):
     return as_rows({name: samples[name] for name in SEEN})
 
 
-@pytest.mark.parametrize("mapping", ["train", "test"])
-@pytest.mark.parametrize("candidates", [2, 6, 16])
+@pytest.mark.parametrize(
+    "users, mapping, candidates",
+    [
+        (ALL_BEFORE, "train", 2),
+        (ALL_BEFORE, "test", 6),
+        (ALL_BEFORE, "train", 16),
+        (EARLIER, "test", 2),
+        (EARLIER, "train", 6),
+        (EARLIER, "test", 16),
+    ],
+    indirect=["users"],
+)
 def test_the_candidates_are_the_samples_and_see_what_those_see(users, mapping, candidates):
     feed = feed_of(users, 10 * candidates, mapping=mapping, candidates=candidates, shuffle=True)
     rows = samples_in(batches_of(feed))
@@ -210,6 +232,7 @@ def test_fillers_count_for_nothing_and_end_where_something_is(users):
     assert ends.max() <= LONGEST + 7
 
 
+@pytest.mark.parametrize("users", [ALL_BEFORE, EARLIER], indirect=True)
 def test_no_row_shows_the_position_of_its_last_candidate(users):
     """The newest place is the interaction before the last candidate's: nothing of its future."""
     for batch in batches_of(feed_of(users, 40, candidates=4)):
