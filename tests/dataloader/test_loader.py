@@ -12,15 +12,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from merlin.io import Dataset
 from merlin.schema import Schema
 from merlin.schema.io.tensorflow_metadata import TensorflowMetadata
 from processes import run
 from small_logs import LONGEST, make_schema, make_table, open_dataset, write_files
 
-from merlin_sim.dataloader import stored_rows
 from merlin_sim.dataloader.row_loader import RowLoader
 from merlin_sim.dataloader.stored_rows import StoredRows
 from merlin_sim.foundation.exceptions import MerlinSimError
@@ -41,60 +38,6 @@ def lists_of(inputs, name="history"):
     rows = inputs[name].numpy().tolist()
     assert {len(row) for row in rows} <= {LONGEST}
     return [row[LONGEST - sum(value > 0 for value in row) :] for row in rows]
-
-
-layouts = st.lists(
-    st.lists(st.integers(0, 15), min_size=1, max_size=3), min_size=1, max_size=3
-).filter(lambda files: sum(map(sum, files)) > 0)
-
-
-@pytest.mark.slow
-@settings(
-    max_examples=25,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-@given(
-    layouts,
-    st.integers(1, 5),
-    st.integers(1, 12),
-    st.booleans(),
-    st.booleans(),
-    st.sampled_from([3, stored_rows.PIECE_ROWS]),
-)
-def test_every_row_once_on_any_number_of_ranks(
-    tmp_path_factory, monkeypatch, files, size, batch_size, shuffle, is_resident, piece_rows
-):
-    monkeypatch.setattr(stored_rows, "PIECE_ROWS", piece_rows)
-    paths = write_files(tmp_path_factory.mktemp("files"), files)
-    tables = [pq.read_table(path, columns=["row", "history"]) for path in paths]
-    histories = {row["row"]: row["history"] for table in tables for row in table.to_pylist()}
-    dataset = open_dataset(paths)
-    by_rank = []
-    loaders = [
-        RowLoader(
-            dataset,
-            batch_size,
-            shuffle=shuffle,
-            seed=5,
-            global_size=size,
-            global_rank=rank,
-            window_rows=15,
-            data_memory_mb=100 * is_resident,
-        )
-        for rank in range(size)
-    ]
-    for loader in loaders:
-        steps = len(loader)
-        batches = [inputs for inputs, _ in loader]
-        by_rank.append([inputs["row"].numpy().tolist() for inputs in batches])
-        for rows, inputs in zip(by_rank[-1], batches, strict=True):
-            assert lists_of(inputs) == [histories[row] for row in rows]
-        assert len(by_rank[-1]) == steps
-    assert len({len(batches) for batches in by_rank}) == 1
-    together = [sum((batches[i] for batches in by_rank), []) for i in range(len(by_rank[0]))]
-    alone = RowLoader(dataset, batch_size * size, shuffle=shuffle, seed=5, window_rows=15)
-    assert rows_of(alone) == together
-    assert sorted(sum(together, [])) == list(range(sum(map(sum, files))))
 
 
 def test_the_values_are_those_of_merlins_loader(tmp_path):
@@ -152,27 +95,6 @@ def test_batches_stay_as_they_are_while_later_windows_are_read(tmp_path):
     for before, after in zip(kept, later, strict=True):
         for name, value in after.items():
             np.testing.assert_array_equal(before[name].numpy(), value)
-
-
-def test_rows_keep_together_when_shuffled(tmp_path):
-    paths = write_files(tmp_path, [[50, 50], [25]])
-    expected = {
-        row: (label, item, history)
-        for row, label, item, history in zip(
-            *(
-                sum((pq.read_table(path)[name].to_pylist() for path in paths), [])
-                for name in ("row", "label", "item", "history")
-            ),
-            strict=True,
-        )
-    }
-    seen = 0
-    for inputs, label in RowLoader(open_dataset(paths), 16, shuffle=True, window_rows=64):
-        for i, row in enumerate(inputs["row"].numpy()):
-            received = (label.numpy()[i], inputs["item"].numpy()[i], lists_of(inputs)[i])
-            assert received == expected[int(row)]
-            seen += 1
-    assert seen == 125
 
 
 def test_each_epoch_has_its_own_order_and_can_be_begun_anywhere(tmp_path):

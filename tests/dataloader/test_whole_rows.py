@@ -174,6 +174,7 @@ def test_no_row_is_lost_where_pieces_are_cut_between_ranks(issued_files, ranks, 
 @example([[3000, 3000]], 9, 59, False, 0.3, False, 5, 65536, 700)
 @example([[3000, 3000]], 5, 67, True, 0.3, False, 0, 65536, 700)
 @example([[601]], 9, 67, False, 0, True, 5, 2500, 700)  # no step at all
+@example([[0, 7], [3, 1]], 5, 15, True, 0.3, False, 0, 1, 3)  # fewer rows than ranks take
 def test_the_rows_of_all_ranks_are_those_of_the_files(
     tmp_path_factory,
     monkeypatch,
