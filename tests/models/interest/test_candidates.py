@@ -53,8 +53,13 @@ def build(make_schema):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*the newest 10 are kept:UserWarning")
-@pytest.mark.parametrize(("candidates", "history"), [(1, 5), (7, 14)])
-@pytest.mark.parametrize("kind", OPTIONS)
+@pytest.mark.parametrize(
+    ("kind", "candidates", "history"),
+    [
+        *((kind, 7, 14) for kind in ("din", "dien", "sim", "stca", "din_separate")),
+        *((kind, 1, 5) for kind in ("din", "sim")),
+    ],
+)
 def test_the_scores_are_those_of_the_plain_batch(build, kind, candidates, history):
     model, schema = build(kind)
     one, plain = make_request(schema, candidates, history)
@@ -64,8 +69,10 @@ def test_the_scores_are_those_of_the_plain_batch(build, kind, candidates, histor
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["din", "dien", "sim", "sdim", "stca"])
-@pytest.mark.parametrize("users", [(), (9, 4)])
+@pytest.mark.parametrize(
+    ("kind", "users"),
+    [("din", ()), ("sdim", ()), ("stca", ()), ("dien", (9, 4)), ("sim", (9, 4))],
+)
 def test_any_number_of_user_features(build, kind, users):
     model, schema = build(kind, users=users)
     one, plain = make_request(schema, 2, 5)
