@@ -117,15 +117,20 @@ def test_inference_takes_the_model_from_the_checkpoint(config, trained, tmp_path
         run(config(mode="inference", **{**loaded, **bare, "model_type": "sim"}))
 
 
+BARE = {"model_type": None, "model_options": {"embedding_dim": 4}}
+
+
 @pytest.mark.parametrize("begins", ["load_checkpoint_path", "warm_start"])
-def test_training_goes_on_with_the_model_of_the_checkpoint(config, trained, tmp_path, begins):
-    bare = {"model_type": None, "model_options": {"embedding_dim": 4}, begins: trained[0] / "saved"}
-    result = run(config(**bare, epochs=3))
+def test_another_model_than_the_checkpoints_is_refused(config, trained, begins):
+    wider = {"model_type": None, "model_options": {"embedding_dim": 8}}
+    with pytest.raises(MerlinSimError, match="`embedding_dim` should be the checkpoint's, 4. Rec"):
+        run(config(**wider, **{begins: trained[0] / "saved"}))
+
+
+def test_a_warm_start_takes_the_model_of_the_checkpoint(config, trained, tmp_path):
+    result = run(config(**BARE, warm_start=trained[0] / "saved", epochs=1))
     assert result["test_auc"] is not None
     assert "model_type: din" in (tmp_path / "results/config.yaml").read_text()
-    wider = {**bare, "model_options": {"embedding_dim": 8}}
-    with pytest.raises(MerlinSimError, match="`embedding_dim` should be the checkpoint's, 4. Rec"):
-        run(config(**wider, results_dir=tmp_path / "other"))
 
 
 def test_a_finished_run_is_evaluated_and_said_to_be_finished(config, trained, tmp_path, capfd):
@@ -156,7 +161,8 @@ def test_mixed_precision_and_xla_train_to_about_the_same(config, trained, option
 def test_a_resume_with_another_number_of_epochs_is_the_longer_run(config, trained, tmp_path):
     whole = run(config(epochs=3, results_dir=tmp_path / "whole", save_checkpoint_path=None))
     shutil.copytree(trained[0] / "results", tmp_path / "results")
-    resumed = run(config(epochs=3, load_checkpoint_path=trained[0] / "saved"))
+    resumed = run(config(**BARE, epochs=3, load_checkpoint_path=trained[0] / "saved"))
+    assert "model_type: din" in (tmp_path / "results/config.yaml").read_text()
     for name in ("total_loss", "train_auc", "test_auc", "test_log_loss"):
         assert resumed[name] == whole[name]
     assert [entry["epoch"] for entry in entries(tmp_path / "results", "epoch")] == [1, 2, 3]
@@ -205,9 +211,9 @@ def test_a_resume_is_exact_where_kernels_have_several_threads(config, tmp_path, 
 
 
 def test_a_run_of_few_steps_is_told_so(config, capfd):
-    run(config(save_checkpoint_path=None, global_batch_size=131072))
+    run(config(save_checkpoint_path=None, global_batch_size=300))
     said = capfd.readouterr().out
-    assert "only 2 steps in all: 300 training samples in batches of 131,072" in said
+    assert "only 2 steps in all: 300 training samples in batches of 300" in said
 
 
 def test_later_checkpoints_where_a_run_saves_are_told_of(config, tmp_path, capfd):
