@@ -105,10 +105,11 @@ def test_the_new_samples_are_those_of_both_days_together(days):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("days", ["labels", "numbers"], indirect=True)
 def test_a_new_day_that_begins_at_the_time_of_the_old_ones_last(run, files, days):
     """What was shown at one time does not count, so that as much before it has to be kept."""
     *_, kind = days
-    more = ("--shortest_sequence_for_training", 8) if kind in ("plain", "numbers") else ()
+    more = ("--shortest_sequence_for_training", 8) if kind == "numbers" else ()
     log = some_log()
     log["when"] //= 10  # many rows of one time
     is_old = (log["when"] < 6) | ((log["when"] == 6) & (log.index % 2 == 0))
@@ -148,6 +149,7 @@ def test_the_rule_of_short_histories_is_of_both_days(days):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("days", ["plain", "behaviours"], indirect=True)
 def test_a_third_day_goes_on_from_the_second(run, files, days):
     """The second day keeps what the first one kept, of users whom it did not see, too."""
     old, _, both, _, kind = days

@@ -14,6 +14,8 @@ from warm import warm
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.workflows import text_lines
+from merlin_sim.workflows.amazon import REVIEW_SCHEMA
+from merlin_sim.workflows.text_lines import read_json_lines
 
 pytestmark = pytest.mark.slow
 
@@ -60,9 +62,20 @@ def write(tmp_path, reviews: bytes, metadata: bytes = b"{'asin': 'a', 'categorie
     return raw
 
 
+def with_bad(line: bytes) -> bytes:
+    return b"\n".join([GOOD, b"", OTHER, line, GOOD, line, b""])
+
+
 @pytest.mark.parametrize(("line", "reason"), BAD_LINES)
+def test_a_bad_line_is_found(line, reason):
+    _, bad = read_json_lines(with_bad(line), REVIEW_SCHEMA)
+    assert [row.line for row in bad] == [4, 6]
+    assert all(row.reason.startswith(reason) for row in bad)
+
+
+@pytest.mark.parametrize(("line", "reason"), [BAD_LINES[0], BAD_LINES[-1]])
 def test_a_bad_line_stops_the_run(line, reason, tmp_path, preprocess):
-    raw = write(tmp_path, b"\n".join([GOOD, b"", OTHER, line, GOOD, line, b""]))
+    raw = write(tmp_path, with_bad(line))
     with pytest.raises(MerlinSimError) as error:
         preprocess(raw, tmp_path / "dataset", "--shortest_sequence_for_user", 3)
     assert f"reviews_Books.json, line 4: {reason}" in str(error.value)

@@ -116,9 +116,15 @@ def test_codes_schema_and_files_are_nvtabular_s(options, partitions, tmp_path):
     compare(data, columns, tmp_path, options)
 
 
-@pytest.mark.parametrize("encode_type", ["joint", "combo"])
 @pytest.mark.parametrize(
-    "options", [{}, {"freq_threshold": 9}, {"dtype": "int32"}, {"name_sep": "+"}]
+    ("encode_type", "options"),
+    [
+        ("joint", {}),
+        ("joint", {"freq_threshold": 9}),
+        ("combo", {}),
+        ("combo", {"dtype": "int32"}),
+        ("combo", {"name_sep": "+"}),
+    ],
 )
 def test_groups_of_columns(encode_type, options, tmp_path):
     data = dataset_of(*(random_frame(seed) for seed in range(3)))
