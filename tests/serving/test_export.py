@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 from full_disk import written_at_most
+from warm import warm
 
 from merlin_sim.foundation.exceptions import DatasetWarning, MerlinSimError
 from merlin_sim.schemas.dataset import DatasetDirectory
@@ -110,14 +109,14 @@ def test_moved_elsewhere_it_needs_neither_dataset_nor_model_code(
 ):
     moved = tmp_path / "elsewhere" / "copy"
     shutil.copytree(servable.path, moved)
+    (tmp_path / "fresh.py").write_text(FRESH)
     result = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", FRESH, str(moved)],
+        warm(str(tmp_path / "fresh.py"), str(moved)),
         input=json.dumps(events),
         capture_output=True,
         text=True,
         timeout=280,
         cwd=tmp_path,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
     )
     assert result.returncode == 0, result.stderr[-2000:]
     np.testing.assert_allclose(json.loads(result.stdout), expected, atol=1e-5)

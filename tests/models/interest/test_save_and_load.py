@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from processes import run
+from warm import warm
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.models import build_model
@@ -53,8 +53,9 @@ def saved(tmp_path_factory, make_schema, make_columns, as_batch):
         model.save(path)
         np.savez(f"{path}.npz", **{name: column.numpy() for name, column in batch.items()})
         found[model_type, ragged] = path, schema, model, expected
-    command = [sys.executable, "-c", FRESH, *(str(path) for path, *_ in found.values())]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    program = tmp_path_factory.mktemp("fresh") / "fresh.py"
+    program.write_text(FRESH)
+    done = run(warm(str(program), *(str(path) for path, *_ in found.values())))
     assert done.returncode == 0, done.stderr
     return found
 
@@ -135,21 +136,6 @@ def test_keras_saves_models_while_fitting(tmp_path, make_dataset, best_only):
     expected = model.predict(dataset, batch_size=32)
     np.testing.assert_allclose(loaded.predict(dataset, batch_size=32), expected, rtol=1e-5)
     model.fit(dataset, epochs=1, callbacks=[callback], **data)  # over what is there
-
-
-@pytest.mark.slow
-def test_keras_saves_weights_while_fitting(tmp_path, make_dataset):
-    dataset = make_dataset(ragged=True)
-    model, other = (build_model("din", dataset.schema, embedding_dim=4) for _ in range(2))
-    model.compile("adam")
-    path = tmp_path / "weights"
-    callback = tf.keras.callbacks.ModelCheckpoint(
-        path, "loss", save_weights_only=True, save_best_only=True, mode="min"
-    )
-    model.fit(dataset, batch_size=32, epochs=2, callbacks=[callback], verbose=0)
-    other.load_weights(str(path)).assert_existing_objects_matched()
-    for saved, loaded in zip(model.variables, other.variables, strict=True):
-        np.testing.assert_array_equal(saved.numpy(), loaded.numpy())
 
 
 @pytest.mark.parametrize("name", ["model.keras", "model.h5", "model.hdf5"])
