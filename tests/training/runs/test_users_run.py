@@ -307,8 +307,7 @@ def test_candidates_train_compiled(users, tmp_path):
 @pytest.mark.timeout(600)
 def test_two_ranks_do_what_one_does(users, tmp_path):
     """Two rows of users a step, of 71: in the last of an epoch the first rank has none."""
-    options = ["--model_type", "sim", "--stage_one_mlp_dims", "8", "--aux_mlp_dims", "6"]
-    options += ["--long_seq_length", "4", "--top_k", "2", "--epochs", "2", "--affinity", "disabled"]
+    options = ["--epochs", "2", "--affinity", "disabled"]
     options += ["--global_batch_size", "32", "--candidates", "16"]
     in_process.run(*command(users, tmp_path / "1", *options)[1:])
     words = [*horovodrun(2), *warm(*command(users, tmp_path / "2", *options))]
