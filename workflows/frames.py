@@ -73,17 +73,6 @@ def values_of(series: Any) -> Any:
     return np.asarray(series).astype(np.int64, copy=False)
 
 
-def lists_of(series: Any, dtype: str = "int64") -> tuple[Any, Any]:
-    """Return a column of lists of numbers as values of a dtype and offsets."""
-    if is_on_gpu(series):
-        xp = array_module(series)
-        series = series.copy(deep=True)  # the leaves of a slice are those of the whole column
-        lengths = series.list.len().values.astype("int64")
-        offsets = xp.concatenate([xp.zeros(1, xp.int64), xp.cumsum(lengths)])
-        return series.list.leaves.values.astype(dtype), offsets
-    return lists_of_arrow(arrow_of(series), dtype)
-
-
 def lists_of_arrow(array: pa.Array, dtype: str = "int64") -> tuple[Any, Any]:
     """Return an arrow array of lists of numbers as values of a dtype and offsets."""
     offsets = np.asarray(array.offsets).astype(np.int64)

@@ -66,7 +66,6 @@ class PartWriter:
         self.mapping = mapping
         self.few_ids = set(few_ids)
         self.files: list[str] = []
-        self.rows = 0
         self._waiting: list[pa.Table] = []
         self._writer: pq.ParquetWriter | None = None
         self._in_file = 0
@@ -74,7 +73,6 @@ class PartWriter:
 
     def write(self, table: pa.Table) -> None:
         """Take some rows."""
-        self.rows += table.num_rows
         self._waiting.append(table)
         while sum(part.num_rows for part in self._waiting) >= ROWS_PER_GROUP:
             waiting = pa.concat_tables(self._waiting)

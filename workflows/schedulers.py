@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import dask
 from merlin.core.utils import set_dask_client
@@ -32,18 +31,6 @@ SPILL_ABOVE = 0.8
 """Of a GPU's memory, above which what is not in use goes to the host's."""
 
 
-class Scheduler(Protocol):
-    """Runs independent tasks, and Dask's delayed values; results come as they are ready."""
-
-    workers: int
-
-    def run(self, task: Callable[..., Any], arguments: Sequence[Any]) -> Iterator[Any]:
-        """Call ``task`` once for each of ``arguments``."""
-
-    def compute(self, delayed: Sequence[Any]) -> Iterator[Any]:
-        """Compute delayed values, such as the partitions of a transformed dataset."""
-
-
 def written_by_task(path: Path) -> Path:
     """Give the path of a file that a task wrote; a missing one must not be taken for nothing."""
     if not path.is_file():
@@ -55,14 +42,18 @@ def written_by_task(path: Path) -> Path:
 
 
 class SingleProcess:
-    """Here, with a thread per core: numba, arrow and parquet leave Python's lock alone."""
+    """Here, with a thread per core: numba, arrow and parquet leave Python's lock alone.
+
+    Like every scheduler it runs tasks that do not depend on each other; results come as they are
+    ready.
+    """
 
     def __init__(self, workers: int | None = None) -> None:
         """Take so many threads, as many as cores if None."""
         self.workers = workers or count_cores()
 
     def run(self, task: Callable[..., Any], arguments: Sequence[Any]) -> Iterator[Any]:
-        """See :class:`Scheduler`."""
+        """Call ``task`` once for each of ``arguments``."""
         if self.workers == 1:
             yield from map(task, arguments)
             return
@@ -76,7 +67,7 @@ class SingleProcess:
                     future.cancel()
 
     def compute(self, delayed: Sequence[Any]) -> Iterator[Any]:
-        """See :class:`Scheduler`. A GPU has room for one at a time."""
+        """Compute delayed values of Dask. A GPU has room for one at a time."""
         if not uses_gpu():
             yield from self.run(_compute_here, delayed)
             return
@@ -99,13 +90,13 @@ class DaskCluster:
         self.workers = max(1, len(client.scheduler_info()["workers"]))
 
     def run(self, task: Callable[..., Any], arguments: Sequence[Any]) -> Iterator[Any]:
-        """See :class:`Scheduler`."""
+        """See :class:`SingleProcess`."""
         yield from self._as_completed(
             [self.client.submit(task, argument, pure=False) for argument in arguments]
         )
 
     def compute(self, delayed: Sequence[Any]) -> Iterator[Any]:
-        """See :class:`Scheduler`."""
+        """See :class:`SingleProcess`."""
         yield from self._as_completed(self.client.compute(list(delayed)))
 
     def _as_completed(self, futures: list[Any]) -> Iterator[Any]:
@@ -138,13 +129,16 @@ class GpuCluster(DaskCluster):
         self._host = SingleProcess(threads)
 
     def run(self, task: Callable[..., Any], arguments: Sequence[Any]) -> Iterator[Any]:
-        """See :class:`Scheduler`."""
+        """See :class:`SingleProcess`."""
         return self._host.run(task, arguments)
 
     def compute(self, delayed: Sequence[Any]) -> Iterator[Any]:
-        """See :class:`Scheduler`."""
+        """See :class:`SingleProcess`."""
         with _explained():
             yield from super().compute(delayed)
+
+
+Scheduler = SingleProcess | DaskCluster
 
 
 @contextmanager
@@ -182,23 +176,17 @@ class _Threads:
         self.workers = 1 if uses_gpu() else workers  # a GPU has room for one partition at a time
         self.cluster = self  # Merlin looks whether a client's cluster has workers
 
-    def compute(self, delayed: Sequence[Any]) -> list[_Result]:
+    def compute(self, delayed: Sequence[Any]) -> list[Future[Any]]:
         """Compute delayed values."""
-        found = dask.compute(*delayed, scheduler="threads", num_workers=self.workers)
-        return [_Result(value) for value in found]
+        found = [Future[Any]() for _ in delayed]
+        values = dask.compute(*delayed, scheduler="threads", num_workers=self.workers)
+        for future, value in zip(found, values, strict=True):
+            future.set_result(value)
+        return found
 
     def run(self, function: Callable[..., Any]) -> None:
         """Call a function once in each worker: here is one."""
         function()
-
-
-@dataclass(frozen=True)
-class _Result:
-    value: Any
-
-    def result(self) -> Any:
-        """The value."""
-        return self.value
 
 
 @contextmanager

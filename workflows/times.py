@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -342,19 +341,15 @@ class TimeRange:
         ends = pc.min_max(times).as_py()
         return None if ends["min"] is None else cls(ends["min"], ends["max"], path, path)
 
-    def joined(self, other: TimeRange | None) -> TimeRange:
-        """The range of both."""
-        if other is None:
-            return self
-        first = min(self, other, key=lambda times: times.first)
-        last = max(self, other, key=lambda times: times.last)
-        return TimeRange(first.first, last.last, first.first_file, last.last_file)
-
 
 def joined(ranges: Iterable[TimeRange | None]) -> TimeRange | None:
     """The range of all of them; None where there is none."""
     found = [times for times in ranges if times is not None]
-    return reduce(TimeRange.joined, found) if found else None
+    if not found:
+        return None
+    first = min(found, key=lambda times: times.first)
+    last = max(found, key=lambda times: times.last)
+    return TimeRange(first.first, last.last, first.first_file, last.last_file)
 
 
 @dataclass(frozen=True)

@@ -28,5 +28,5 @@ def test_a_column_of_lists_is_printed_and_goes_through_arrow():
     frame = pd.DataFrame({"ids": column})
     assert "[1 2]" in frame.to_string()
     assert backend.frame_to_arrow(frame)["ids"].to_pylist() == [[1, 2], [], [3]]
-    values, offsets = backend.lists_of(frame.iloc[1:]["ids"])
+    values, offsets = backend.lists_of_arrow(backend.arrow_of(frame.iloc[1:]["ids"]))
     assert (values.tolist(), offsets.tolist()) == ([3], [0, 0, 1])

@@ -70,14 +70,6 @@ def test_rows_of_users_are_those_of_the_cpu(split, order, label, tmp_path, monke
     assert sorted(map(len, expected["item"].to_pylist())) == [2, 2, 4]
 
 
-def test_a_slice_of_lists_is_taken_as_the_slice_it_is(gpu):
-    cudf = gpu()
-    column = cudf.DataFrame.from_arrow(HISTORIES).iloc[1:3]["item"]
-    assert len(column.list.leaves) == 11  # cudf gives those of the whole column
-    values, offsets = backend.lists_of(column)
-    assert (values.get().tolist(), offsets.get().tolist()) == ([4, 2, 2, 1, 4, 3], [0, 1, 6])
-
-
 def test_the_stand_in_for_cupy_refuses_what_cupy_refuses():
     array = CUPY.arange(3)
     for refused in (

@@ -40,11 +40,8 @@ from .registry import (
     REFUSED,
     names_of_classes,
     operators_with,
-    register,
 )
 from .workflow import Workflow
-
-__all__ = ["load_workflow", "read_workflow_document", "register", "save_workflow"]
 
 WORKFLOW_FILE = "workflow.json"
 FILES = "workflow"

@@ -21,7 +21,7 @@ from ..ops.group_histories import GroupHistories
 from ..raw_values import SEPARATOR
 from ..rules import ITEM_ORDER, SampleRules, Split
 
-FREQUENCY, KEY, HASH = "frequency", "key", "hash"
+KEY, HASH = "key", "hash"
 
 
 def behaviour_graph(
