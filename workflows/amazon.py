@@ -13,9 +13,9 @@ import ast
 import re
 import string
 import warnings
-from collections.abc import Generator
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +27,15 @@ from .behaviour_columns import BehaviourColumns
 from .fitted_numbers import FittedNumbers
 from .schedulers import Scheduler
 from .text_lines import (
-    FAIL,
     BadRow,
     BadRows,
     LineBlock,
     Piece,
+    bad_rows_of,
+    checked,
     find_text_file,
     line_blocks,
     read_json_lines,
-    refuse,
     shown,
 )
 from .times import INTEGER, time_from_text
@@ -190,32 +190,30 @@ class AmazonReviews:
 
     def read(self, block: LineBlock) -> Generator[Piece, None, None]:
         """See TableLog."""
-        for text, done in block.texts():
-            table, bad = read_json_lines(text, REVIEW_SCHEMA)
-            table = table.rename_columns([COLUMNS.user, COLUMNS.item, COLUMNS.timestamp])
-            lines = text.count(b"\n") + (not text.endswith(b"\n"))
-            yield Piece(table, lines, bad, done)
+        for piece in _pieces(block, partial(read_json_lines, schema=REVIEW_SCHEMA)):
+            names = [COLUMNS.user, COLUMNS.item, COLUMNS.timestamp]
+            yield replace(piece, table=piece.table.rename_columns(names))
 
 
-@dataclass(frozen=True)
-class ReadMetadata:
-    """Reads blocks of the metadata file."""
+def read_metadata(
+    on_bad_rows: str, numbered: tuple[int, LineBlock]
+) -> tuple[int, int, pa.Table, list[BadRow]]:
+    """Read a block of the metadata file: its number, lines, items and categories, bad rows."""
+    number, block = numbered
+    tables, bad, lines = [SCHEMA.empty_table()], [], 0
+    for piece in checked(block, _pieces(block, read_metadata_lines), on_bad_rows):
+        bad += [BadRow(row.line + lines, row.reason) for row in piece.bad]
+        lines += piece.lines
+        tables.append(piece.table)
+    return number, lines, pa.concat_tables(tables), bad
 
-    on_bad_rows: str
 
-    def __call__(self, numbered: tuple[int, LineBlock]) -> tuple[int, int, pa.Table, list[BadRow]]:
-        """Read a block: its number, its lines, its items and categories, its bad rows."""
-        number, block = numbered
-        tables, bad, lines = [SCHEMA.empty_table()], [], 0
-        for text, _ in block.texts():
-            table, found = read_metadata_lines(text)
-            if found and self.on_bad_rows == FAIL:
-                line = block.lines_before() + lines + found[0].line
-                raise refuse(block.path, BadRow(line, found[0].reason))
-            bad += [BadRow(row.line + lines, row.reason) for row in found]
-            lines += text.count(b"\n") + (not text.endswith(b"\n"))
-            tables.append(table)
-        return number, lines, pa.concat_tables(tables), bad
+def _pieces(
+    block: LineBlock, read: Callable[[bytes], tuple[pa.Table, list[BadRow]]]
+) -> Generator[Piece, None, None]:
+    for text, done in block.texts():
+        table, bad = read(text)
+        yield Piece(table, text.count(b"\n") + (not text.endswith(b"\n")), bad, done)
 
 
 def read_categories(
@@ -227,16 +225,13 @@ def read_categories(
     size = sum(block.size for block in blocks)
     with narrator.phase("reading metadata", size) as report:
         for number, lines, table, bad in scheduler.run(
-            ReadMetadata(on_bad_rows), list(enumerate(blocks))
+            partial(read_metadata, on_bad_rows), list(enumerate(blocks))
         ):
             results[number] = (lines, table, bad)
             report(blocks[number].size, table.num_rows)
-    bad_rows, before = BadRows(str(path)), 0
-    for number in sorted(results):
-        lines, _, bad = results[number]
-        bad_rows.add(bad, before)
-        before += lines
-    table = pa.concat_tables([results[number][1] for number in sorted(results)])
+    found = [(blocks[number], *results[number]) for number in sorted(results)]
+    (bad_rows,) = bad_rows_of((block, lines, bad) for block, lines, _, bad in found)
+    table = pa.concat_tables([table for _, _, table, _ in found])
     if not table.num_rows:
         left_out = f"\n{bad_rows.describe()}" if bad_rows.count else ""
         raise MerlinSimError(f"{path}: expected items with their categories, found none.{left_out}")

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import dask
+import pyarrow as pa
 from merlin.core.utils import set_dask_client
 
 from ..foundation import process_wide
 from ..foundation.cores import count_cores
 from ..foundation.exceptions import MerlinSimError
+from ..foundation.files import whole_file
 from ..foundation.gpus import Gpu, look, short_of_memory
 from .frames import spill, uses_gpu
 
@@ -39,6 +41,13 @@ def written_by_task(path: Path) -> Path:
             "cluster should see the files of this process, and no other program remove them."
         )
     return path
+
+
+def write_arrow(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+    """Write batches, by a task, as an arrow file; it is whole, or not there."""
+    with whole_file(path) as unfinished, pa.ipc.new_file(str(unfinished), schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
 
 
 class SingleProcess:

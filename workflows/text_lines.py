@@ -9,7 +9,7 @@ import gzip
 import json
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -76,6 +76,29 @@ def refuse(path: object, row: BadRow) -> MerlinSimError:
         f"{path}, line {row.line}: {row.reason}. "
         "(`--on_bad_rows skip` leaves such rows out and counts them.)"
     )
+
+
+def checked(block: Any, pieces: Iterable[Any], on_bad_rows: str) -> Iterator[Any]:
+    """Hand on a block's pieces; refuse their first bad row where such rows are not left out."""
+    lines = 0
+    for piece in pieces:
+        if piece.bad and on_bad_rows == FAIL:
+            first = piece.bad[0]
+            line = block.lines_before() + lines + first.line
+            raise refuse(block.path, BadRow(line, first.reason))
+        lines += piece.lines
+        yield piece
+
+
+def bad_rows_of(read: Iterable[tuple[Any, int, Sequence[BadRow]]]) -> list[BadRows]:
+    """The bad rows of each file; read are, in the order of the log, a block, lines and bad rows."""
+    found: dict[Path, BadRows] = {}
+    lines: dict[Path, int] = {}
+    for block, taken, bad in read:
+        before = lines.setdefault(block.path, block.header)
+        found.setdefault(block.path, BadRows(str(block.path))).add(bad, before)
+        lines[block.path] = before + taken
+    return [*found.values()]
 
 
 BLOCK_BYTES = 32 << 20

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from ..frames import frame_to_arrow
 from ..ops.workflow import ScheduledExecutor
 from ..parquet_files import columns_with_few_ids, write_samples_file
 from ..schedulers import Scheduler, SingleProcess
-from ..text_lines import FAIL, BadRows, LineBlock
+from ..text_lines import FAIL, BadRows, LineBlock, bad_rows_of
 from .click_graph import (
     CriteoRules,
     click_spec,
@@ -32,7 +33,7 @@ from .click_graph import (
     save_clicks,
 )
 from .criteo_columns import COLUMNS, KEY_COLUMNS
-from .criteo_log import BlockRead, RawPart, ReadBlock, day_blocks
+from .criteo_log import BlockRead, RawPart, day_blocks, read_block
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 
@@ -204,21 +205,18 @@ class CriteoBuilder:
     ) -> dict[str, list[RawPart]]:
         """Read all blocks; returns the parts of each mapping."""
         read: list[BlockRead] = []
-        task = ReadBlock(directory, self.on_bad_rows)
+        task = partial(read_block, directory, self.on_bad_rows)
         with self.narrator.phase("reading rows", sum(block.size for block in blocks)) as report:
             for block in self.scheduler.run(task, [*enumerate(blocks)]):
                 read.append(block)
                 report(block.size, sum(rows for _, rows in block.rows))
         of_file: dict[Path, list[tuple[Path, int]]] = {path: [] for path in self.files}
-        bad = {path: BadRows(str(path)) for path in self.files}
-        lines = dict.fromkeys(self.files, 0)
-        for block in sorted(read, key=lambda block: block.number):
-            path = blocks[block.number].path
-            of_file[path] += block.rows
-            bad[path].add(block.bad, lines[path])
-            lines[path] += block.lines
+        read.sort(key=lambda block: block.number)
+        for block in read:
+            of_file[blocks[block.number].path] += block.rows
+        summary.bad_rows = bad_rows_of((blocks[b.number], b.lines, b.bad) for b in read)
         counts = [sum(rows for _, rows in pieces) for pieces in of_file.values()]
-        summary.read, summary.bad_rows = sum(counts), list(bad.values())
+        summary.read = sum(counts)
         if not summary.read:
             said = [one.describe() for one in summary.bad_rows if one.count]
             found = ", ".join(map(str, self.files))
@@ -273,26 +271,19 @@ class CriteoBuilder:
                 files[mapping] = [f"{mapping}/part.{n}.parquet" for n in range(len(of_mapping))]
                 paths = [directory / name for name in files[mapping]]
                 work += [*zip(of_mapping, paths, strict=True)]
-        task = EncodePart(workflow)
         with self.narrator.phase("writing rows", summary.read) as report:
-            for rows, size in self.scheduler.run(task, work):
+            for rows, size in self.scheduler.run(partial(encode_part, workflow), work):
                 report(rows, rows)
                 summary.bytes += size
         return files
 
 
-@dataclass(frozen=True)
-class EncodePart:
-    """Transforms a part, and writes it."""
-
-    workflow: nvt.Workflow
-
-    def __call__(self, work: tuple[RawPart, Path]) -> tuple[int, int]:
-        """Write a part to a file; returns its rows and the file's bytes."""
-        part, path = work
-        table = frame_to_arrow(self.workflow.transform(part.frame())).select(list(COLUMNS))
-        write_samples_file(table, path, columns_with_few_ids(self.workflow.output_schema))
-        return part.end - part.begin, path.stat().st_size
+def encode_part(workflow: nvt.Workflow, work: tuple[RawPart, Path]) -> tuple[int, int]:
+    """Transform a part and write it to a file; returns its rows and the file's bytes."""
+    part, path = work
+    table = frame_to_arrow(workflow.transform(part.frame())).select(list(COLUMNS))
+    write_samples_file(table, path, columns_with_few_ids(workflow.output_schema))
+    return part.end - part.begin, path.stat().st_size
 
 
 def _parts_between(pieces: list[tuple[Path, int]], begin: int, end: int) -> list[RawPart]:

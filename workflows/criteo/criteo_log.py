@@ -17,10 +17,9 @@ import pandas as pd
 import pyarrow as pa
 
 from ...foundation.exceptions import MerlinSimError
-from ...foundation.files import whole_file
 from ...schemas.dataset import natural_order
-from ..schedulers import written_by_task
-from ..text_lines import FAIL, BadRow, LineBlock, line_blocks, refuse, shown
+from ..schedulers import write_arrow, written_by_task
+from ..text_lines import BadRow, LineBlock, checked, line_blocks, shown
 from .criteo_columns import (
     COLUMNS,
     FIELDS,
@@ -218,36 +217,20 @@ class BlockRead:
     size: int
 
 
-@dataclass(frozen=True)
-class ReadBlock:
-    """Reads a block and writes its rows, a file for each piece."""
-
-    directory: Path
-    on_bad_rows: str
-
-    def __call__(self, work: tuple[int, LineBlock]) -> BlockRead:
-        """Read a block, given its number beside."""
-        number, block = work
-        lines = 0
-        bad: list[BadRow] = []
-        rows = []
-        for index, piece in enumerate(read_days(block)):
-            if piece.bad and self.on_bad_rows == FAIL:
-                first = piece.bad[0]
-                line = block.lines_before() + lines + first.line
-                raise refuse(block.path, BadRow(line, first.reason))
-            bad += [BadRow(row.line + lines, row.reason) for row in piece.bad]
-            lines += piece.lines
-            path = self.directory / f"{number:06d}-{index:06d}.arrow"
-            batch = piece.batch()
-            with (
-                whole_file(path) as whole,
-                open(whole, "wb") as file,
-                pa.ipc.new_file(file, batch.schema) as writer,
-            ):
-                writer.write_batch(batch)
-            rows.append((path, piece.rows))
-        return BlockRead(number, rows, lines, bad, block.size)
+def read_block(directory: Path, on_bad_rows: str, work: tuple[int, LineBlock]) -> BlockRead:
+    """Read a block, given its number beside, and write its rows, a file for each piece."""
+    number, block = work
+    lines = 0
+    bad: list[BadRow] = []
+    rows = []
+    for index, piece in enumerate(checked(block, read_days(block), on_bad_rows)):
+        bad += [BadRow(row.line + lines, row.reason) for row in piece.bad]
+        lines += piece.lines
+        path = directory / f"{number:06d}-{index:06d}.arrow"
+        batch = piece.batch()
+        write_arrow(path, batch.schema, [batch])
+        rows.append((path, piece.rows))
+    return BlockRead(number, rows, lines, bad, block.size)
 
 
 def find_days(directory: Path, pattern: str = PATTERN) -> list[Path]:

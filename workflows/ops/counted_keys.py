@@ -29,7 +29,7 @@ from ...foundation.exceptions import MerlinSimError
 from ...foundation.files import whole_file
 from ...foundation.hashing import mix_32_arrays
 from ..frames import arrow_of
-from ..schedulers import written_by_task
+from ..schedulers import write_arrow, written_by_task
 from .key_index import add_up, hashes_of, is_text, key_order, one_array, read_column
 from .workflow import TemporaryFiles
 
@@ -182,18 +182,12 @@ def _count_group(group: ColumnGroup, columns: list[pa.Array], path: Path, bits: 
     if bits:
         table = table.take(pa.array(np.argsort(dealt, kind="stable")))
     ends = np.cumsum(np.bincount(dealt, minlength=1 << bits)).tolist()
-    with (
-        whole_file(path) as whole,
-        pa.OSFile(str(whole), "wb") as file,
-        pa.ipc.new_file(file, table.schema) as writer,
-    ):
-        for begin, end in zip([0, *ends], ends, strict=False):
-            part = table.slice(begin, end - begin).combine_chunks()
-            writer.write_batch(
-                pa.RecordBatch.from_arrays(
-                    [one_array(column) for column in part.columns], schema=table.schema
-                )
-            )
+    parts = (table.slice(begin, end - begin) for begin, end in zip([0, *ends], ends, strict=False))
+    schema = table.schema
+    batches = (
+        pa.RecordBatch.from_arrays([*map(one_array, p.columns)], schema=schema) for p in parts
+    )
+    write_arrow(path, schema, batches)
     return _Counted(kind, values.null_count, len(values))
 
 

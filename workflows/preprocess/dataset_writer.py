@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -225,9 +226,8 @@ class DatasetWriter:
         with quiet_merlin():
             self.workflow.graph.construct_schema(self.dataset.schema, preserve_dtypes=True)
         outdated = (values, self._latest(changing)) if is_latest else (None, {})
-        write = dask.delayed(
-            _WriteUsers(group, self.directory, *outdated, may_be_counted=self._may_be_counted)
-        )
+        may_be_counted = bool(group.columns.features.encodings) and not group.counts_events
+        write = dask.delayed(partial(_write_users, group, self.directory, outdated, may_be_counted))
         (self.directory / USERS).mkdir()
         tasks = [write(frame, number) for number, frame in enumerate(frames)]
         written = WrittenUsers()
@@ -241,11 +241,6 @@ class DatasetWriter:
         if group.counts_events:
             self._write_events(values)
         return written
-
-    @property
-    def _may_be_counted(self) -> bool:
-        """Whether a fitted workflow may have counted rows of this log."""
-        return bool(self.group.columns.features.encodings) and not self.group.counts_events
 
     def _frames(self) -> list[Any]:
         """Delayed partitions, as they come to the last operator; a single one is made once."""
@@ -347,40 +342,38 @@ def _chain(node: Any, name: str) -> list[Any]:
     return []
 
 
-@dataclass(frozen=True)
-class _WriteUsers:
-    """Writes one file of users; travels between processes."""
+def _write_users(
+    group: GroupHistories,
+    directory: Path,
+    outdated: tuple[ItemValues | None, Mapping[str, Array]],
+    may_be_counted: bool,
+    rows: Any,
+    number: int,
+) -> WrittenUsers:
+    """Write the ``number``-th partition, as it comes to the last operator.
 
-    group: GroupHistories
-    directory: Path
-    values: ItemValues | None
-    """The values of items in time, where samples have the latest all the same."""
-    latest: Mapping[str, Array]
-    """Those latest values."""
-    may_be_counted: bool
-    """Whether a fitted workflow may have counted rows of this log."""
-
-    def __call__(self, rows: Any, number: int) -> WrittenUsers:
-        """Write the ``number``-th partition, as it comes to the last operator."""
-        layout, table = self.group.layout, frame_to_arrow(self.group.transform(None, rows))
-        history = table[layout.history].combine_chunks()
-        if self.group.sizes[layout.history] < 2**31:
-            small = pa.list_(pa.int32())
-            kind = pa.large_list(pa.int32()) if pa.types.is_large_list(history.type) else small
-            place = table.schema.get_field_index(layout.history)
-            table = table.set_column(place, layout.history, history.cast(kind))
-        offsets = np.asarray(history.offsets).astype(np.int64)
-        split = [] if layout.times is None else [f"{layout.times}.list.element"]
-        path = self.directory / USERS / f"part.{number}.parquet"
-        groups = cut(offsets, INTERACTIONS_PER_GROUP)
-        tables = (table.slice(first, stop - first) for first, stop in groups)
-        write_users_file(path, table.schema, tables, split)
-        written = count_users(table, layout, self.group.columns.user)
-        if self.group.rules.feature_values == LATEST:
-            written.outdated = self.group.count_outdated(rows, self.values, self.latest)
-        if self.may_be_counted:
-            written.counted = self.group.count_counted(rows)
-        return written
+    Where samples have the latest values of items, ``outdated`` has those in time, and the latest.
+    Where it ``may_be_counted``, a fitted workflow may have counted rows of this log.
+    """
+    layout, table = group.layout, frame_to_arrow(group.transform(None, rows))
+    history = table[layout.history].combine_chunks()
+    if group.sizes[layout.history] < 2**31:
+        small = pa.list_(pa.int32())
+        kind = pa.large_list(pa.int32()) if pa.types.is_large_list(history.type) else small
+        place = table.schema.get_field_index(layout.history)
+        table = table.set_column(place, layout.history, history.cast(kind))
+    offsets = np.asarray(history.offsets).astype(np.int64)
+    split = [] if layout.times is None else [f"{layout.times}.list.element"]
+    path = directory / USERS / f"part.{number}.parquet"
+    groups = cut(offsets, INTERACTIONS_PER_GROUP)
+    tables = (table.slice(first, stop - first) for first, stop in groups)
+    write_users_file(path, table.schema, tables, split)
+    written = count_users(table, layout, group.columns.user)
+    if group.rules.feature_values == LATEST:
+        written.outdated = group.count_outdated(rows, *outdated)
+    if may_be_counted:
+        written.counted = group.count_counted(rows)
+    return written
 
 
 def write_users_file(

@@ -18,6 +18,7 @@ from ..frames import join_keys, order_of_rows, ranks
 from ..interactions import order_within_times
 from ..known_values import changes_by_code, codes_of, cycles_of, fill_as_of
 from ..rules import SampleRules
+from ..schedulers import write_arrow
 from .earlier_histories import (
     SAMPLES_SO_FAR,
     TAKEN_SO_FAR,
@@ -26,7 +27,7 @@ from .earlier_histories import (
     write_newest,
 )
 from .graph import place_columns
-from .user_buckets import DealtFiles, write_arrow
+from .user_buckets import DealtFiles
 
 RANKS = 16
 """Into so many shares of its group the rank of a row is put."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ from ..ops.key_index import ABSENT, KeyIndex
 from ..ops.workflow import Workflow
 from ..rules import ALL_ROWS, LATEST, VALIDATION, SampleRules, Split
 from ..schedulers import fitting_on, written_by_task
-from ..text_lines import BadRows
+from ..text_lines import bad_rows_of
 from ..times import TimeRange, joined, known_times, text_of_time
 from ..vocabularies import CATEGORIES
 from .dataset_writer import (
@@ -62,7 +62,6 @@ from .summary import Summary
 from .user_buckets import (
     BUCKETS,
     DealtFiles,
-    DealtPiece,
     LogDealer,
     deal_log,
     number_of_buckets,
@@ -176,7 +175,8 @@ class _Run:
         summary.interactions = sum(result.rows for result in results)
         for result in results:
             summary.behaviours += result.behaviours
-        summary.bad_rows += _bad_rows(source.blocks(), results)
+        blocks, in_order = source.blocks(), sorted(results, key=lambda result: result.block)
+        summary.bad_rows += bad_rows_of((blocks[r.block], r.lines, r.bad) for r in in_order)
         if not summary.interactions:
             raise summary.stopped(f"{settings.files}: expected interactions, found none.")
         dealt = DealtFiles(self.work / BUCKETS, tuple(result.file for result in results))
@@ -352,7 +352,7 @@ class _Run:
             _check_types_of_keys(self)
         if group.rules.fit_on != ALL_ROWS or group.columns.continued:
             (self.work / "trains").mkdir()
-            mark = MarkTraining(events, group, self.work / "trains")
+            mark = partial(mark_training, events, group, self.work / "trains")
             training = 0
             with settings.narrator.phase("splitting", len(events.names)) as report:
                 for rows in settings.scheduler.run(mark, events.names):
@@ -513,18 +513,6 @@ class _Run:
         )
 
 
-def _bad_rows(blocks: Sequence[Any], results: Sequence[DealtPiece]) -> Iterable[BadRows]:
-    """The bad rows of each file, by their lines in it."""
-    found: dict[Path, BadRows] = {}
-    lines: dict[Path, int] = {}
-    for result in sorted(results, key=lambda result: result.block):
-        path = blocks[result.block].path
-        before = lines.setdefault(path, blocks[result.block].header)
-        found.setdefault(path, BadRows(str(path))).add(result.bad, before)
-        lines[path] = before + result.lines
-    return found.values()
-
-
 def newest_tenth(times: npt.NDArray[Any]) -> Any:
     """The time from which on about the newest tenth is; None where all have one time.
 
@@ -596,22 +584,14 @@ class Events:
             return Dataset(frames, cpu=None)
 
 
-@dataclass(frozen=True)
-class MarkTraining:
-    """Says of each row of a partition whether it trains; the file is whole, or not there."""
-
-    events: Events
-    group: GroupHistories
-    marks: Path
-
-    def __call__(self, name: str) -> int:
-        """Mark one partition, and return how many rows train."""
-        table = self.events.table(name)
-        chosen = np.ones(table.num_rows, bool)
-        if self.group.rules.fit_on != ALL_ROWS:
-            chosen = self.group.trains(frame_from_arrow(table))
-        if PLACE in table.column_names:  # earlier rows have been fitted on already
-            chosen &= np.asarray(table[PLACE]) >= 0
-        with whole_file(self.marks / f"{name}.npy") as path, open(path, "wb") as file:
-            np.save(file, chosen)
-        return int(chosen.sum())
+def mark_training(events: Events, group: GroupHistories, marks: Path, name: str) -> int:
+    """Say of each row of a partition whether it trains, in a file; returns how many do."""
+    table = events.table(name)
+    chosen = np.ones(table.num_rows, bool)
+    if group.rules.fit_on != ALL_ROWS:
+        chosen = group.trains(frame_from_arrow(table))
+    if PLACE in table.column_names:  # earlier rows have been fitted on already
+        chosen &= np.asarray(table[PLACE]) >= 0
+    with whole_file(marks / f"{name}.npy") as path, open(path, "wb") as file:
+        np.save(file, chosen)
+    return int(chosen.sum())

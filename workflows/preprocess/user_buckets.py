@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,15 +12,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ...foundation.files import whole_file
 from ...foundation.hashing import hash_keys
 from ..amazon import AmazonReviews
 from ..behaviour_columns import PLACE, BehaviourColumns
 from ..interactions import with_roles
 from ..rules import PART
-from ..schedulers import written_by_task
+from ..schedulers import write_arrow, written_by_task
 from ..table_log import TableBlock, TableLog
-from ..text_lines import FAIL, BadRow, LineBlock, Piece, refuse
+from ..text_lines import BadRow, LineBlock, checked
 from ..times import TimeRange
 
 LogSource = TableLog | AmazonReviews
@@ -72,12 +71,9 @@ class LogDealer:
     def pieces(self, numbered: tuple[int, Any]) -> Generator[DealtPiece, None, None]:
         """Deal out a block, piece by piece."""
         number, block = numbered
-        lines = rows_before = 0
+        rows_before = 0
         with contextlib.closing(self.source.read(block)) as read:
-            for place, piece in enumerate(read):
-                if piece.bad and self.on_bad_rows == FAIL:
-                    self._refuse_first(block, piece, lines)
-                lines += piece.lines
+            for place, piece in enumerate(checked(block, read, self.on_bad_rows)):
                 table, behaviours = with_roles(piece.table, self.columns)
                 if self.parts is not None:
                     part = np.full(table.num_rows, self.parts[Path(block.path)], np.int8)
@@ -94,11 +90,6 @@ class LogDealer:
                     number, rows, piece.lines, piece.bad, piece.done, behaviours, file, times
                 )
 
-    def _refuse_first(self, block: Block, piece: Piece, lines: int) -> None:
-        first = piece.bad[0]
-        line = block.lines_before() + lines + first.line
-        raise refuse(block.path, BadRow(line, first.reason))
-
 
 def write_dealt(table: pa.Table, user: str, buckets: int, path: Path) -> None:
     """Write a table as one file with one record batch per bucket of users."""
@@ -111,13 +102,6 @@ def write_dealt(table: pa.Table, user: str, buckets: int, path: Path) -> None:
     empty = pa.RecordBatch.from_pylist([], schema=table.schema)
     pieces = (dealt.slice(end - count, count) for end, count in zip(ends, counts, strict=True))
     write_arrow(path, table.schema, ((piece.to_batches() or [empty])[0] for piece in pieces))
-
-
-def write_arrow(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
-    """Write batches as an arrow file; it is whole, or not there."""
-    with whole_file(path) as unfinished, pa.ipc.new_file(str(unfinished), schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
 
 
 def number_of_buckets(raw_bytes: int) -> int:
