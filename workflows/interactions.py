@@ -37,7 +37,10 @@ class SamplePlaces:
 
 
 def sample_places(roles: Any, offsets: Any, moments: Any = None) -> SamplePlaces:
-    """Find the samples of histories.
+    """Find the samples of histories, of roles [places] and offsets [histories + 1].
+
+    With ``moments``, [places] when each was, what is of a sample's own time does not count as
+    before it; else what stands before it does.
 
     >>> taken, shown = roles_of_labels(np.array([1, 0]))
     >>> found = sample_places(np.array([JOINS, taken, shown, taken]), np.array([0, 3, 4]))
@@ -45,12 +48,6 @@ def sample_places(roles: Any, offsets: Any, moments: Any = None) -> SamplePlaces
     ([1, 2, 3], [1, 2, 2], [0, 1, 1, 2])
     >>> found.offsets.tolist(), found.begins.tolist()
     ([0, 2, 3], [0, 2, 3])
-
-    Args:
-        roles: [places] What part each interaction plays.
-        offsets: [histories + 1] Where each history begins.
-        moments: [places] When each interaction was, where what is of a sample's own time does not
-            count as before it; None where what stands before it does.
     """
     is_sample = (roles & SAMPLE) > 0
     places = np.flatnonzero(is_sample)
@@ -68,12 +65,10 @@ def sample_places(roles: Any, offsets: Any, moments: Any = None) -> SamplePlaces
 def first_of_moments(moments: Any, offsets: Any) -> Any:
     """The place of the first interaction of each one's own time, in its history.
 
+    Places are in the order of time within a history.
+
     >>> first_of_moments(np.array([3, 3, 5, 5, 5]), np.array([0, 3, 3, 5])).tolist()
     [0, 0, 2, 3, 3]
-
-    Args:
-        moments: [places] When each was, in the order of time within a history.
-        offsets: [histories + 1] Where each history begins.
     """
     begins = np.ones(len(moments), bool)
     begins[1:] = moments[1:] != moments[:-1]
@@ -86,9 +81,6 @@ def counted_before(marks: Any) -> Any:
 
     >>> counted_before(np.array([0, 1, 0, 1])).tolist()
     [0, 0, 1, 1, 2]
-
-    Args:
-        marks: [places] 1 or true where something is.
     """
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(marks, dtype=np.int64)])
 

@@ -77,18 +77,12 @@ def rows_as_of(codes: Array, order: Array, moments: Array, known: Mask) -> npt.N
     """Name, for each row, the row whose value was the last one known at its time.
 
     Of rows of one time all have the last known one of them. Where nothing was known yet it is the
-    row itself.
+    row itself. ``order`` has the rows in the order of codes, times and the log.
 
     >>> codes, moments = np.array([0, 0, 0, 1]), np.array([1, 3, 2, 5])
     >>> order, known = np.lexsort((moments, codes)), np.array([True, False, False, False])
     >>> rows_as_of(codes, order, moments, known).tolist()
     [0, 0, 0, 3]
-
-    Args:
-        codes: [rows] Whose each is.
-        order: [rows] The rows in the order of codes, times and the log.
-        moments: [rows] When each was.
-        known: [rows] Which rows have a value.
     """
     count = len(order)
     if not count:

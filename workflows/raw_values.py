@@ -25,14 +25,13 @@ Mask = npt.NDArray[np.bool_]
 
 
 def numbers_of(values: pa.Array, largest: float = LARGEST) -> tuple[pa.Array, Mask]:
-    """Read numbers of any type, or text of them.
+    """Read numbers of any type, or text of them, as float64; and which values are none.
+
+    NaN is a missing number, which becomes null.
 
     >>> numbers, bad = numbers_of(pa.array([" 12.50 ", "", "dear", "nan", "1e300"]))
     >>> numbers.to_pylist(), bad.tolist()
     ([12.5, None, None, None, None], [False, False, True, False, True])
-
-    Returns:
-        float64, null where there is none; and which values are no numbers. NaN is a missing one.
     """
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
@@ -135,17 +134,13 @@ def can_be_list(kind: pa.DataType) -> bool:
 
 
 def vectors_of(values: pa.Array, size: int) -> tuple[pa.Array, Mask]:
-    """Read vectors.
+    """Read vectors as the bytes of ``size`` numbers of 32 bits, null for none; and which are none.
 
     >>> vectors, bad = vectors_of(pa.array(["3|4", "[0, 2]", "", "1|2|3", "1|x"]), 2)
     >>> [value and np.frombuffer(value, "<f4").tolist() for value in vectors.to_pylist()]
     [[3.0, 4.0], [0.0, 2.0], None, None, None]
     >>> bad.tolist()
     [False, False, False, True, True]
-
-    Returns:
-        The bytes of ``size`` numbers of 32 bits, null where there is none; and which values are
-        no vectors of that size.
     """
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
@@ -206,15 +201,11 @@ def matrix_of(stored: pa.Array, size: int) -> npt.NDArray[np.float32]:
 
 
 def lists_of(values: pa.Array, separator: str) -> tuple[pa.Array, Mask]:
-    r"""Read lists of keys.
+    r"""Read lists of keys as text with a separator between them; and which are not UTF-8.
 
     >>> lists, bad = lists_of(pa.array(["Drama| Crime", "", None]), "|")
     >>> lists.to_pylist(), bad.tolist()
     (['Drama\x1fCrime', '', ''], [False, False, False])
-
-    Returns:
-        The keys of each row with a separator between them, no text where there is none; and
-        which rows are not UTF-8.
     """
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()

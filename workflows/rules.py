@@ -314,13 +314,10 @@ def rules_of_split(split: LastInteraction | ByTime | ByUsers) -> dict[str, Any]:
 def last_parts(is_sample: Array, offsets: Array, held_out: int) -> Array:
     """Number the last samples of each user as the last parts; all else is part 0.
 
+    So many samples of each user as are held out do not train.
+
     >>> last_parts(np.array([1, 1, 1, 0, 1], bool), np.array([0, 4, 5]), 2).tolist()
     [0, 1, 2, 0, 2]
-
-    Args:
-        is_sample: [rows] Which rows are samples.
-        offsets: [users + 1] Where each user's rows begin.
-        held_out: How many samples of each user do not train.
     """
     places = np.flatnonzero(is_sample)
     ends = np.searchsorted(places, offsets[1:])

@@ -155,18 +155,10 @@ def clean_columns(
     *,
     empty: bool = False,
 ) -> tuple[pa.Table, list[BadRow]]:
-    """Bring a table to the workflow's form.
+    """Bring a table, that of CSV as bytes, to the workflow's form: its good rows, and the bad ones.
 
-    Args:
-        table: The log's columns; those of CSV as bytes.
-        columns: Which is which.
-        timestamp_kind: What a timestamp that is text is, as those of CSV are.
-        fitted: What the operators of numbers have learned, where they have: a number of which they
-            make none is bad.
-        empty: Give a table without rows, of the types that a CSV file gets.
-
-    Returns:
-        The good rows, keys as text or int64, no nulls; and the bad ones, numbered from 1.
+    Keys become text or int64, without nulls. A number of which operators make none is bad. Where it
+    is to be ``empty``, it has no rows, and the types that a CSV file gets.
     """
     if empty:
         table = pa.table({name: pa.array([], pa.binary()) for name in columns.log})

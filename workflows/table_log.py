@@ -249,15 +249,9 @@ def _number_rows(
 ) -> tuple[int, list[BadRow]]:
     """Give bad rows their place after row ``taken``, between the ragged rows that were skipped.
 
-    Args:
-        count: Rows of the batch.
-        bad: Bad ones among them, numbered within the batch.
-        ragged: Rows that were no rows, numbered in the file; those that stand before the batch's
-            last row are removed, the others belong to the next batch.
-        taken: Rows of the file before this batch.
-
-    Returns:
-        How many rows of the file the batch took, and all its bad rows, numbered from there.
+    Ragged rows are numbered in the file; those that stand before the last row of the batch are
+    removed, the others belong to the next batch. Returns how many rows of the file the batch took,
+    and all its bad rows, numbered from there.
     """
     skipped = [row.line - HEADER - taken for row in ragged]
     numbers = np.setdiff1d(np.arange(1, count + len(ragged) + 1), skipped)[:count]

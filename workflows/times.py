@@ -33,15 +33,10 @@ OFFSET = r"(:\d\d(?:[.]\d+)?) ?([+-]\d\d(?::?\d\d)?)$"
 
 
 def seconds_of(values: pa.Array, unit: str | None) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-    """Read times of any type.
+    """Read times of any type: seconds since 1970 in UTC, null for none; and which are no times.
 
-    Args:
-        values: Times, dates, or numbers or text of either.
-        unit: What numbers count, or that they are an order; where it is None, text is dates, and
-            numbers count seconds.
-
-    Returns:
-        Seconds since 1970 in UTC, null where there is no time; and which values are none.
+    ``unit`` is what numbers count, or that they are an order; where it is None, text is dates, and
+    numbers count seconds.
     """
     kind = values.type
     if pa.types.is_dictionary(kind):

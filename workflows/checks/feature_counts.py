@@ -159,17 +159,12 @@ class FeatureCounts:
 
 
 def auc_of_counts(scores: Array, counts: Array) -> float | None:
-    """The AUC of groups of rows that share a score.
+    """The AUC of groups of rows that share a score, by [groups, 2] counts of label 0 and label 1.
+
+    None where all rows have one label.
 
     >>> auc_of_counts(np.array([0.9, 0.1, 0.1]), np.array([[0, 2], [1, 1], [1, 0]]))
     0.8333333333333334
-
-    Args:
-        scores: [groups] The score of each.
-        counts: [groups, 2] How many rows of label 0 and of label 1.
-
-    Returns:
-        None where all rows have one label.
     """
     _, group = np.unique(scores, return_inverse=True)
     zeros, ones = (np.bincount(group, counts[:, label]) for label in (0, 1))

@@ -55,18 +55,13 @@ def is_newest(
     marks: npt.NDArray[np.bool_],
     longest: int,
 ) -> npt.NDArray[np.bool_]:
-    """Whether each row is marked, and among the newest marked rows of its code.
+    """Whether each row is marked, and among the ``longest`` newest marked rows of its code.
+
+    Of the times that order rows the first counts most; of equal ones the later row is the newer.
 
     >>> codes, times = np.array([0, 0, 0, 1]), [pa.array([5, 3, 5, 1])]
     >>> is_newest(codes, times, np.array([True, True, True, True]), 2).tolist()
     [True, False, True, True]
-
-    Args:
-        codes: [rows] Whose each is.
-        times: Each [rows] what orders them, the first counting most; of equal ones the later row is
-            the newer.
-        marks: [rows] Which rows may be.
-        longest: How many of a code.
     """
     counts = np.bincount(codes[marks], minlength=int(codes.max(initial=-1)) + 1)
     has_more = marks & (counts > longest)[codes]
@@ -87,11 +82,6 @@ def is_before_newest(
     >>> codes, times = np.array([0, 0, 0, 1]), pa.array([5, 3, 5, 1])
     >>> is_before_newest(codes, times, np.array([True, True, True, True])).tolist()
     [False, True, False, False]
-
-    Args:
-        codes: [rows] Whose each is.
-        times: [rows] When.
-        marks: [rows] Which rows may be.
     """
     moments, places = ranks(times), np.flatnonzero(marks)
     order = places[order_of_rows([codes[places], moments[places]])]

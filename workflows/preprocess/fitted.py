@@ -96,11 +96,7 @@ class FittedWorkflow:
 
     @classmethod
     def load(cls, directory: Path | str) -> FittedWorkflow:
-        """Load the workflow of a dataset directory.
-
-        Raises:
-            MerlinSimError: Where a file is missing, changed or of an unknown version.
-        """
+        """Load the workflow of a dataset directory; refuse a file that is missing or changed."""
         path = Path(directory) / WORKFLOW_FILE
         record, document = _histories(path)
         columns, rules, numbers = _learned(path, record, document)
@@ -165,11 +161,6 @@ class FittedWorkflow:
 
         Without features beside ids, and without behaviours, it takes a log's frame as it is, too.
         Such a log needs no columns of item features: they are known of each item.
-
-        Raises:
-            MerlinSimError: With the columns that are not there, or the first row that cannot be
-                read, from 1; or where times cannot be in the unit that the workflow was fitted
-                with.
         """
         table, name = pa.Table.from_pandas(log, preserve_index=False), self.columns.timestamp
         read = self.columns
@@ -223,9 +214,8 @@ class FittedWorkflow:
     def samples(self, log: pd.DataFrame, mapping: str) -> pd.DataFrame:
         """Make the rows of train or test of a log, as ``preprocess --layout samples`` writes them.
 
-        Raises:
-            MerlinSimError: Where given files were the split: a frame does not say whose it is. Or
-                where `encodings` counted an interaction that is to become a sample.
+        Refuses a split by given files, as a frame does not say whose a row is, and samples that
+        `encodings` counted.
         """
         if self.rules.test_files is not None:
             raise MerlinSimError(

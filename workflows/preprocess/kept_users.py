@@ -56,18 +56,12 @@ class FileOrder:
 
     @classmethod
     def of(cls, users: Codes, times: Codes, items: Codes, labels: Codes | None) -> FileOrder:
-        """Count some rows, which hold all rows of their users.
+        """Count rows that are all of their users; items are numbered in the order of their keys.
 
         >>> users, times = np.array([1, 1, 1, 1]), np.array([5, 5, 5, 6])
         >>> found = FileOrder.of(users, times, np.array([3, 4, 9, 1]), np.array([1, 0, 0, 1]))
         >>> found.same_time, found.pairs, found.rising, found.auc_of_rank()
         (2, 2, 2, 0.0)
-
-        Args:
-            users: [rows] Codes of users.
-            times: [rows] Codes of times.
-            items: [rows] Items, numbered in the order of their keys.
-            labels: [rows] 0 and 1, where the log has labels.
         """
         order = order_of_rows([users, times])
         same = (np.diff(users[order]) == 0) & (np.diff(times[order]) == 0)
