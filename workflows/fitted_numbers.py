@@ -162,17 +162,13 @@ class FittedNumbers:
     def _operators_of(self, number: Number) -> Sequence[Any]:
         """What makes a number of a raw one."""
         if number.name not in self.operators:
-            return [operator_of(stated) for stated in _before_learning(number.operators)]
+            stated = _before_learning(number.operators)
+            return [getattr(nvt.ops, operator.name)(**operator.arguments) for operator in stated]
         known = self.operators[number.name]
         return known[:-1] if number.buckets is not None else known
 
 
 NOTHING_LEARNED = FittedNumbers()
-
-
-def operator_of(stated: Operator) -> Any:
-    """One of NVTabular's operators, not fitted."""
-    return getattr(nvt.ops, stated.name)(**stated.arguments)
 
 
 def expected_of(number: Number) -> str:

@@ -144,11 +144,11 @@ def order_within_times(
     if rules.equal_times == ITEM_ORDER:
         return [rows[columns.item].combine_chunks()]
     if rules.equal_times in (HASH_ORDER, UNKNOWN_ORDER):
-        return [hashed_order(rows, columns, rules.seed)]
+        return [_hashed_order(rows, columns, rules.seed)]
     return []
 
 
-def hashed_order(rows: pa.Table, columns: BehaviourColumns, seed: int) -> pa.Array:
+def _hashed_order(rows: pa.Table, columns: BehaviourColumns, seed: int) -> pa.Array:
     """A hash of the user, the time, the item and the seed.
 
     It is the same in every run and on every day. As the time is in it, no two items stand in the

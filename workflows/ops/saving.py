@@ -7,6 +7,7 @@ moved. Only operators that are registered are made of it.
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -71,7 +72,8 @@ def save_workflow(workflow: nvt.Workflow, directory: Path | str, **more: Any) ->
         raise MerlinSimError(f"{WORKFLOW_FILE} has sections of its own. Received: {taken[0]}.")
     directory.mkdir(parents=True, exist_ok=True)
     former = _former_files(directory)
-    files = next(name for name in _names() if not (directory / name).exists())
+    names = itertools.chain([FILES], (f"{FILES}-{number}" for number in itertools.count(2)))
+    files = next(name for name in names if not (directory / name).exists())
     with staged_directory(directory / files) as staged:
         operators = _operators(workflow)
         document = _document(workflow, operators, staged)
@@ -156,14 +158,6 @@ def _check_graph(path: Path, document: Mapping[str, Any]) -> None:
         require_shape(path, [one.get("name") for one in node["columns"]], [str], "nodes", place)
     if not document["nodes"]:
         raise MerlinSimError(f"{path}: nodes: expected one at least, found none.")
-
-
-def _names() -> Iterable[str]:
-    yield FILES
-    number = 2
-    while True:
-        yield f"{FILES}-{number}"
-        number += 1
 
 
 def _former_files(directory: Path) -> str | None:

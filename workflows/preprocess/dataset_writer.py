@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -150,21 +151,19 @@ class WrittenUsers:
     samples: int = 0
     """Interactions that may be samples, whatever stands before them."""
     unknown_users: int = 0
-    positions: dict[str, int] = field(default_factory=dict)
+    positions: Counter[str] = field(default_factory=Counter)
     """Mapping -> how many interactions it predicts."""
-    rows: dict[str, int] = field(default_factory=dict)
+    rows: Counter[str] = field(default_factory=Counter)
     """Mapping -> how many samples it has, negatives too."""
     outdated: int = 0
     """Interactions that train whose user or item got another value later."""
-    counted: dict[str, int] = field(default_factory=dict)
+    counted: Counter[str] = field(default_factory=Counter)
     """Mapping -> how many of them the encodings of a fitted workflow counted."""
 
     def refuse_counted(self, group: GroupHistories, source: str, mappings: Sequence[str]) -> None:
         """Refuse samples that the encodings of a fitted workflow counted; see ``event_counts``."""
         until = group.items.fitted.counted_until
-        counted, of = (
-            sum(one.get(m, 0) for m in mappings) for one in (self.counted, self.positions)
-        )
+        counted, of = (sum(one[m] for m in mappings) for one in (self.counted, self.positions))
         if counted and until is not None:
             raise counted_samples(source, counted, of, until)
 
@@ -172,12 +171,9 @@ class WrittenUsers:
         """Add the numbers of other rows."""
         for name in ("users", "interactions", "samples", "unknown_users", "outdated"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for mapping in other.positions:
-            for of, more in (
-                (self.positions, other.positions), (self.rows, other.rows),
-                (self.counted, other.counted),
-            ):  # fmt: skip
-                of[mapping] = of.get(mapping, 0) + more.get(mapping, 0)
+        self.positions.update(other.positions)
+        self.rows.update(other.rows)
+        self.counted.update(other.counted)
 
 
 def group_of(workflow: nvt.Workflow) -> GroupHistories:
@@ -372,7 +368,7 @@ def _write_users(
     if group.rules.feature_values == LATEST:
         written.outdated = group.count_outdated(rows, *outdated)
     if may_be_counted:
-        written.counted = group.count_counted(rows)
+        written.counted.update(group.count_counted(rows))
     return written
 
 

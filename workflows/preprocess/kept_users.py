@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...schemas.users_layout import JOINS, SAMPLE
-from ..behaviour_columns import EARLIER, PLACE, TAKEN, BehaviourColumns
+from ..behaviour_columns import EARLIER, TAKEN, BehaviourColumns
 from ..checks.feature_counts import auc_of_counts
 from ..frames import join_keys, order_of_rows, ranks
 from ..interactions import order_within_times
@@ -179,11 +179,14 @@ class KeepLongUsers:
         rows, before = log.select([*names, *of_items]), 0
         if self.earlier is not None:
             earlier = self.earlier.bucket(bucket)
-            for name in self.parts:
-                none = pa.array(np.zeros(earlier.num_rows, np.int8))
-                earlier = earlier.append_column(name, none)
             before = earlier.num_rows
-            rows = pa.concat_tables([_with_nulls(earlier.select(names), rows), rows])
+            for name in self.parts:
+                earlier = earlier.append_column(name, pa.array(np.zeros(before, np.int8)))
+            there = earlier.select(names)
+            for name in place_columns(self.columns):  # it is before all others
+                there = there.append_column(name, pa.array(np.full(before, -1, np.int64)))
+            both = pa.concat_tables([there, rows], promote_options="default")
+            rows = both.select(rows.column_names)
         users = rows[self.columns.user].combine_chunks().dictionary_encode()
         keys, codes = users.dictionary, np.asarray(users.indices).astype(np.int64)
         times = rows[self.columns.timestamp].combine_chunks()
@@ -333,15 +336,3 @@ def _encoded(table: pa.Table) -> pa.Table:
         for column in table.columns
     ]
     return pa.table(dict(zip(table.column_names, columns, strict=True)))
-
-
-def _with_nulls(earlier: pa.Table, rows: pa.Table) -> pa.Table:
-    """Give earlier rows the columns of the log that they lack; their place is before all others."""
-    for column in rows.schema:
-        if column.name in earlier.column_names:
-            continue
-        nothing = pa.nulls(earlier.num_rows, column.type)
-        if column.name == PLACE:
-            nothing = pa.array(np.full(earlier.num_rows, -1, np.int64))
-        earlier = earlier.append_column(column.name, nothing)
-    return earlier

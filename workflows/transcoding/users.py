@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -42,7 +41,7 @@ from ..preprocess.write_samples import AllUsers, SamplesOfUsers, write_samples
 from ..rules import NONE, TRAIN, SampleRules
 from ..vocabularies import CATEGORIES
 from .chunk_files import ChunkRows
-from .sample_histories import Hashes, Numbers, SampleBatch, Samples, UserHistories
+from .sample_histories import Numbers, SampleBatch, Samples, UserHistories
 
 CHANNELS = (LABEL, USER_FEATURES, TARGET_ITEM_FEATURES, POSITIVE_HISTORY, NEGATIVE_HISTORY)
 """What rows of samples tell enough of to make users' rows of them."""
@@ -262,16 +261,12 @@ def _have_the_same(users: DatasetDirectory, samples: Samples, report: Report) ->
     """Return whether the samples of users are the rows, the negatives among them."""
     all_users = AllUsers(users)
     for number, mapping in enumerate(samples.mappings):
-        made = [np.empty(0, np.uint64), *_hashes(all_users, mapping, report)]
+        of_mapping, made = SamplesOfUsers(all_users, mapping), [np.empty(0, np.uint64)]
+        for place, file in enumerate(of_mapping.files):
+            rows = ChunkRows(of_mapping.table(place), users.path / file, 1)
+            made.append(SampleBatch(rows, users.spec).hashes()[2])
+            report(rows.table.num_rows, rows.table.num_rows)
         stored = samples.whole[samples.mapping == number]
         if not np.array_equal(np.sort(np.concatenate(made)), np.sort(stored)):
             return False
     return True
-
-
-def _hashes(users: AllUsers, mapping: str, report: Report) -> Iterator[Hashes]:
-    of_mapping = SamplesOfUsers(users, mapping)
-    for number, file in enumerate(of_mapping.files):
-        rows = ChunkRows(of_mapping.table(number), users.dataset.path / file, 1)
-        yield SampleBatch(rows, users.dataset.spec).hashes()[2]
-        report(rows.table.num_rows, rows.table.num_rows)
