@@ -13,7 +13,7 @@ from typing import Any
 import nvtabular as nvt
 
 from ..behaviour_columns import EARLIER, PLACE, SECONDS, BehaviourColumns
-from ..feature import INTERACTION, ITEM, USER, FeatureSet, Number, Time
+from ..feature import INTERACTION, ITEM, USER, Number, Time
 from ..known_values import cycles_of
 from ..ops.categorify import Categorify
 from ..ops.columns import FillAsOf, QuantileBuckets, SplitKeys
@@ -66,53 +66,38 @@ class _Graph:
         """Keys become ids."""
         return Categorify(order=order, out_path=self.directory, cat_cache="host")
 
-    def numbers(self, of: str) -> list[Number]:
-        """The numbers of users, items or interactions."""
+    def of_level(self, of: str, names: Sequence[str], read: Any, order: str) -> list[Any]:
+        """Keys, numbers and times; ``read`` gives columns as they are at the time of a row."""
         features = self.columns.features
-        return [f for f in features if isinstance(f, Number) and f.of == of]
+        bucketed = {number.name for number in features.bucketed(of)}
+        keys = [name for name in names if name not in bucketed]
+        nodes = [read(keys) >> self.ids(order)] if keys else []
+        numbers = [f for f in features if isinstance(f, Number) and f.of == of]
+        nodes += [self.chain(number, read([number.name]), order) for number in numbers]
+        stored = (f.stored for f in features if isinstance(f, Time) and f.of == of)
+        times = [name for names in stored for name in names]
+        return nodes + ([read(times)] if times else [])
 
     def of_users(self) -> list[Any]:
         """Users, and what is known of each at the time of a row."""
         columns = self.columns
-        bucketed = {number.name for number in columns.features.bucketed(USER)}
-        keys = [name for name in columns.user_features if name not in bucketed]
-        nodes = [[columns.user] >> self.ids(KEY)]
-        if keys:
-            nodes.append(self.filled(keys) >> self.ids(KEY))
-        nodes += [
-            self.chain(number, self.filled([number.name]), KEY) for number in self.numbers(USER)
-        ]
-        times = _stored_times(columns.features, USER)
-        return nodes + ([self.filled(times)] if times else [])
+        nodes: list[Any] = [[columns.user] >> self.ids(KEY)]
+        return nodes + self.of_level(USER, columns.user_features, self.filled, KEY)
 
     def of_interactions(self) -> list[Any]:
         """What stands in a row alone."""
-        columns = self.columns
-        bucketed = {number.name for number in columns.features.bucketed(INTERACTION)}
-        keys = [name for name in columns.contexts if name not in bucketed]
-        nodes = [keys >> self.ids(KEY)] if keys else []
-        nodes += [
-            self.chain(n, nvt.ColumnSelector([n.name]), KEY) for n in self.numbers(INTERACTION)
-        ]
-        times = _stored_times(columns.features, INTERACTION)
-        return nodes + ([nvt.ColumnSelector(times)] if times else [])
+        return self.of_level(INTERACTION, self.columns.contexts, nvt.ColumnSelector, KEY)
 
     def of_items(self) -> list[Any]:
         """Items, and what rows say of them."""
         columns, features = self.columns, self.columns.features
-        named = columns.item_features if columns.items_in_log else ()
-        bucketed = {number.name for number in features.bucketed(ITEM)}
-        keys = [columns.item, *(name for name in named if name not in bucketed)]
-        nodes: list[Any] = [keys >> self.ids(self.item_order)]
         if not columns.items_in_log:
-            return nodes
-        for number in self.numbers(ITEM):
-            nodes.append(self.chain(number, nvt.ColumnSelector([number.name]), self.item_order))
+            return [[columns.item] >> self.ids(self.item_order)]
+        nodes = self.of_level(ITEM, columns.items, nvt.ColumnSelector, self.item_order)
         for feature in features.lists:
             nodes.append([feature.name] >> SplitKeys(feature.longest, SEPARATOR) >> self.ids(KEY))
         vectors = [feature.name for feature in features.vectors]
-        given = [*_stored_times(features, ITEM), *vectors]
-        return nodes + ([nvt.ColumnSelector(given)] if given else [])
+        return nodes + ([nvt.ColumnSelector(vectors)] if vectors else [])
 
     def filled(self, names: Sequence[str]) -> Any:
         """Columns of users, with what was known of each at the time of a row."""
@@ -128,8 +113,3 @@ class _Graph:
         if number.buckets is not None:
             node = node >> QuantileBuckets(number.buckets) >> self.ids(order)
         return node
-
-
-def _stored_times(features: FeatureSet, of: str) -> list[str]:
-    times = (f for f in features if isinstance(f, Time) and f.of == of)
-    return [name for time in times for name in time.stored]
