@@ -11,13 +11,13 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from ..foundation.exceptions import MerlinSimError
 from ..schemas.item_table import COUNT, ID, KEY, ItemTable, read_vocabulary
 from ..schemas.parquet import is_list, read_footer, type_in_words
 from .behaviour_columns import BehaviourColumns
 from .feature import ITEM
+from .parquet_files import write_table
 
 CATEGORIES = "categories"
 WHOLE, NUMBERS = "whole numbers", "numbers"
@@ -74,10 +74,8 @@ class Vocabularies:
 
     def write(self, domain: str, keys: pa.Array, **columns: pa.Array) -> None:
         """Write a domain's keys, all different; they get the ids 1..n."""
-        self.directory.mkdir(parents=True, exist_ok=True)
         ids = pa.array(np.arange(1, len(keys) + 1, dtype=np.int64))
-        table = pa.table({ID: ids, KEY: keys, **columns})
-        pq.write_table(table, self.path(domain), compression="zstd")
+        write_table(pa.table({ID: ids, KEY: keys, **columns}), self.path(domain))
 
 
 def check_values(

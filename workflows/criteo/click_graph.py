@@ -7,9 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import nvtabular as nvt
-import pyarrow as pa
 from merlin.dag import Graph
 from merlin.schema import ColumnSchema, Schema
 from nvtabular.ops import FillMissing, Operator
@@ -19,15 +17,14 @@ from ...foundation.files import read_json
 from ...schemas.channels import CATEGORICAL, LABEL, NUMERICAL, PLAIN_ROWS
 from ...schemas.feature_spec import Chunk, FeatureSpec
 from ...schemas.fitted_record import require_shape
-from ...schemas.item_table import COUNT, ID, KEY
+from ...schemas.item_table import COUNT
 from ...schemas.merlin_schema import to_feature_spec
 from ..frames import array_module, new_frame
 from ..ops import Categorify, LogNumbers, register
 from ..ops.counted_keys import FREQUENCY_HASH, UNKNOWN
 from ..ops.saving import WORKFLOW_FILE, load_workflow, read_workflow_document, save_workflow
 from ..ops.workflow import Workflow
-from ..parquet_files import write_table
-from ..vocabularies import CATEGORIES
+from ..vocabularies import CATEGORIES, Vocabularies
 from .criteo_columns import (
     ADDED,
     COLUMNS,
@@ -122,11 +119,10 @@ def click_spec(workflow: nvt.Workflow, files: dict[str, Sequence[str]]) -> Featu
 def save_clicks(workflow: nvt.Workflow, directory: Path, rules: CriteoRules) -> None:
     """Write the workflow to a dataset directory, and the vocabularies, keys as the log has them."""
     op = keys_operator(workflow)
+    vocabularies = Vocabularies(directory / CATEGORIES)
     for column in KEY_COLUMNS:
-        keys, counts = op.keys(column), op.counts(column)
-        ids = pa.array(np.arange(1, len(keys) + 1))
-        table = pa.table({ID: ids, KEY: key_texts(keys.to_numpy()), COUNT: counts})
-        write_table(table, directory / CATEGORIES / f"{column}.parquet")
+        counts = {COUNT: op.counts(column)}
+        vocabularies.write(column, key_texts(op.keys(column).to_numpy()), **counts)
     save_workflow(workflow, directory, log=LOG, rules=asdict(rules))
 
 

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ...foundation.files import whole_file
 from ...schemas.item_table import COUNT, ID, KEY
 from ...schemas.users_layout import JOINS, POSITIVE
 from ..behaviour_columns import BehaviourColumns
 from ..feature import ITEM
 from ..fitted_numbers import FittedNumbers
 from ..known_values import changes_by_code, codes_of
+from ..parquet_files import write_table
 from ..raw_values import matrix_of
 from ..vocabularies import CATEGORIES
 
@@ -127,12 +127,7 @@ def last_of_each(table: pa.Table) -> pa.Table:
 
 
 @numba.njit(cache=True, nogil=True)
-def _last_rows(
-    ids: npt.NDArray[np.int64],
-    known: npt.NDArray[np.int64],
-    moments: npt.NDArray[np.int64],
-    places: npt.NDArray[np.int64],
-) -> npt.NDArray[np.int64]:
+def _last_rows(ids: Array, known: Array, moments: Array, places: Array) -> Array:
     """The last row of each id, by id; sorting the rows would take ten times as long."""
     last = np.full(ids.max() + 1 if len(ids) else 0, -1)
     for row in range(len(ids)):
@@ -243,8 +238,7 @@ class ItemTableFitter:
         """
         vocabulary = _vocabulary(directory, self.columns)
         if not vocabulary.is_file():
-            with whole_file(directory / ITEMS_FILE) as path:
-                pq.write_table(self.table, path, compression="zstd")
+            write_table(self.table, directory / ITEMS_FILE)
         return {
             "items": VOCABULARY if vocabulary.is_file() else ITEMS_FILE,
             "prior": self.fitted.prior,

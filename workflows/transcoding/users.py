@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ...foundation.exceptions import MerlinSimError, SpecError
 from ...foundation.files import check_apart, copy_directory, staged_directory
@@ -29,6 +28,7 @@ from ...schemas.parquet import read_footer
 from ...schemas.users_layout import POPULARITY, USERS, UsersLayout, users_problems
 from ..frames import arrow_lists
 from ..ops.saving import FILES
+from ..parquet_files import write_table
 from ..preprocess.dataset_writer import (
     INTERACTIONS_PER_FILE,
     INTERACTIONS_PER_GROUP,
@@ -112,8 +112,7 @@ class SamplesTranscoder:
             _copy_fitted(source, staged)
             completed = self._completed(table, samples, of_items)
             if completed is not table:
-                (staged / layout.item_table).parent.mkdir(exist_ok=True)
-                pq.write_table(completed, staged / layout.item_table, compression="zstd")
+                write_table(completed, staged / layout.item_table)
             features = {user: histories.users}
             features |= {name: ids[histories.users] for name, ids in of_users.items()}
             written = _write_histories(histories, features, layout, staged)
