@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -154,13 +153,9 @@ class TableLog:
 
     def _texts_of_times(self, path: Path) -> Generator[pa.Array, None, None]:
         name = self.columns.timestamp
-        if is_csv(path):
-            with CsvReader(path, [name], []) as reader:
-                for batch, _ in reader.batches():
-                    yield batch.column(0)
-        elif self._has_texts_of_times(path):
-            with pq.ParquetFile(path) as parquet:
-                for batch in parquet.iter_batches(columns=[name]):
+        if self._has_texts_of_times(path):
+            with contextlib.closing(_batches(path, [name])) as batches:
+                for batch in batches:
                     yield batch.column(0)
 
     def _has_texts_of_times(self, path: Path) -> bool:
@@ -327,15 +322,20 @@ def _unread(log: TableLog, names: set[str]) -> dict[str, Any]:
 
 
 def _first_values(path: Path, names: list[str]) -> dict[str, Any]:
+    with contextlib.closing(_batches(path, names)) as batches:
+        first = next(batches, None)
+    return {} if first is None else {name: first[name] for name in names}
+
+
+def _batches(path: Path, names: list[str]) -> Generator[pa.RecordBatch, None, None]:
+    """Read columns of a file; closing this ends it early."""
     if is_csv(path):
         with CsvReader(path, names, []) as reader:
-            batches = [batch for batch, _ in itertools.islice(reader.batches(), 1)]
-        table = pa.Table.from_batches(batches) if batches else pa.table(dict.fromkeys(names, []))
+            for batch, _ in reader.batches():
+                yield batch
     else:
-        with pq.ParquetFile(path) as opened:
-            groups = range(min(1, opened.num_row_groups))
-            table = opened.read_row_groups(list(groups), columns=names)
-    return {name: table[name].combine_chunks() for name in names}
+        with pq.ParquetFile(path) as parquet:
+            yield from parquet.iter_batches(columns=names)
 
 
 def _are_labels(values: pa.Array) -> bool:
