@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ...foundation.exceptions import MerlinSimError
@@ -142,15 +143,14 @@ class Summary:
             f"{self.bytes / max(1, sum(self.rows.values())):.3g} bytes per sample",
         ]
 
-    def _outdated_lines(self) -> list[str]:
-        if self.outdated is None:
-            return []
-        outdated, of = self.outdated
-        return [
-            f"feature values: {outdated:,} of {of:,} interactions that train have a value of their "
-            "user or item that only a later row of the log gives (`--feature_values as_of_sample` "
-            "gives each what was known at its time)"
-        ]
+    def _outdated_lines(self) -> Iterator[str]:
+        if self.outdated is not None:
+            outdated, of = self.outdated
+            yield (
+                f"feature values: {outdated:,} of {of:,} interactions that train have a value of "
+                "their user or item that only a later row of the log gives (`--feature_values "
+                "as_of_sample` gives each what was known at its time)"
+            )
 
     def _ids_of(self, name: str) -> str:
         size = self.domains[name]
@@ -158,57 +158,50 @@ class Summary:
             return f"{name} {size:,}"
         return f"{name} {size:,} ({size - self.grown[name]:,} of them new)"
 
-    def _taken_lines(self) -> list[str]:
-        if self.taken is None:
-            return []
-        shown = self.kept_interactions - self.taken
-        return [
-            f"labels: {self.taken:,} taken (1), {shown:,} shown and not taken (0): "
-            f"{self.taken / max(1, self.kept_interactions):.2%} taken"
-        ]
+    def _taken_lines(self) -> Iterator[str]:
+        if self.taken is not None:
+            shown = self.kept_interactions - self.taken
+            yield (
+                f"labels: {self.taken:,} taken (1), {shown:,} shown and not taken (0): "
+                f"{self.taken / max(1, self.kept_interactions):.2%} taken"
+            )
 
-    def _behaviour_lines(self) -> list[str]:
-        if not self.behaviours:
-            return []
+    def _behaviour_lines(self) -> Iterator[str]:
         counts = [
             f"{name} {count:,} ({self.roles.get(name, 'left out')})"
             for name, count in self.behaviours.most_common()
         ]
-        return ["behaviours: " + ", ".join(counts)]
+        if counts:
+            yield "behaviours: " + ", ".join(counts)
 
-    def _fitted_lines(self) -> list[str]:
+    def _fitted_lines(self) -> Iterator[str]:
         if not self.is_fitted:
             of_rows = {TRAIN_ROWS: "the rows that train", ALL_ROWS: "all rows"}[self.fit_on]
-            lines = [f"fitted on: {of_rows} (`--fit_on`)"]
+            yield f"fitted on: {of_rows} (`--fit_on`)"
             if self.unseen_rows:
-                lines.append(
+                yield (
                     f"left out: {self.unseen_rows:,} interactions with items that stand in no row "
                     "that trains; they have no id"
                 )
-            return lines
-        lines = []
+            return
+        earlier = ""
         if self.continues:
-            lines.append(
+            earlier = f", and {self.unseen_earlier:,} earlier interactions with such"
+            yield (
                 f"histories go on from {self.earlier_interactions:,} earlier interactions of the "
                 f"users kept; {self.late:,} interactions of the log are no later than these of "
                 "their user, and stand among them by their time"
             )
         else:
-            lines.append(
+            yield (
                 f"histories start in this log: {self.users:,} of "
                 f"{self.users + self.dropped_users:,} users have {self.shortest} interactions or "
                 "more in it (`--history` continues those of an earlier dataset)"
             )
-        earlier = (
-            f", and {self.unseen_earlier:,} earlier interactions with such"
-            if self.continues
-            else ""
-        )
-        lines.append(
+        yield (
             f"left out: {self.unseen_rows:,} interactions with {self.unseen_items:,} items that "
             f"have no id{earlier}; {self.unknown_users:,} of the users kept have none and get id 0"
         )
-        return lines
 
     @property
     def _dropped_in_words(self) -> str:
@@ -219,9 +212,9 @@ class Summary:
         parts += [f"{no_part:,} of behaviours that play no part"] * bool(no_part)
         return "; left out: " + ", ".join(parts)
 
-    def _target_lines(self) -> list[str]:
+    def _target_lines(self) -> Iterator[str]:
         if not self.targets:
-            return []
+            return
         of_each = ", ".join(f"{name} {count:,}" for name, count in self.targets.items())
         alone = [f"{self.history_only:,} are history alone"] * bool(self.history_only)
         if self.too_early:
@@ -229,13 +222,14 @@ class Summary:
                 f"{self.too_early:,} have fewer than {self.least_before} interactions before them "
                 "and are history alone"
             )
-        lines = [f"interactions that are predicted: {of_each}" + "".join(f"; {a}" for a in alone)]
-        return lines + [self.validation] * bool(self.validation)
+        yield f"interactions that are predicted: {of_each}" + "".join(f"; {a}" for a in alone)
+        if self.validation:
+            yield self.validation
 
-    def _time_lines(self) -> list[str]:
+    def _time_lines(self) -> Iterator[str]:
         count = self.file_order.same_time
         if not count:
-            return []
+            return
         order = {
             UNKNOWN_ORDER: "a hash orders them",
             HASH_ORDER: "a hash orders them",
@@ -246,8 +240,5 @@ class Summary:
             seen = "no sample's history holds what has its own time"
         else:
             seen = "samples have those of their own time that stand before them in their history"
-        of_files = self.file_order.lines(self.equal_times == LOG_ORDER and not self.has_labels)
-        return [
-            f"{count:,} have the time of an earlier one of their user: {order}, and {seen}",
-            *of_files,
-        ]
+        yield f"{count:,} have the time of an earlier one of their user: {order}, and {seen}"
+        yield from self.file_order.lines(self.equal_times == LOG_ORDER and not self.has_labels)
