@@ -221,16 +221,15 @@ def read_categories(
 ) -> tuple[dict[str, tuple[pa.Array, pa.Array, str]], BadRows]:
     """Read the metadata file: each item's category, as ``DatasetBuilder.build`` takes it."""
     blocks = line_blocks(path, 4 << 20)
-    results: dict[int, Any] = {}
+    found: list[Any] = []
     size = sum(block.size for block in blocks)
     with narrator.phase("reading metadata", size) as report:
-        for number, lines, table, bad in scheduler.run(
-            partial(read_metadata, on_bad_rows), list(enumerate(blocks))
-        ):
-            results[number] = (lines, table, bad)
+        read = partial(read_metadata, on_bad_rows)
+        for number, lines, table, bad in scheduler.run(read, list(enumerate(blocks))):
+            found.append((number, lines, table, bad))
             report(blocks[number].size, table.num_rows)
-    found = [(blocks[number], *results[number]) for number in sorted(results)]
-    (bad_rows,) = bad_rows_of((block, lines, bad) for block, lines, _, bad in found)
+    found.sort(key=lambda block: block[0])
+    (bad_rows,) = bad_rows_of((blocks[number], lines, bad) for number, lines, _, bad in found)
     table = pa.concat_tables([table for _, _, table, _ in found])
     if not table.num_rows:
         left_out = f"\n{bad_rows.describe()}" if bad_rows.count else ""

@@ -15,6 +15,7 @@ from nvtabular import ColumnSelector
 
 from ...foundation.exceptions import MerlinSimError
 from ..frames import ArrowLists, arrow_lists, arrow_of, is_on_gpu
+from ..times import is_text
 from .counted_keys import (
     CATEGORIES,
     FREQUENCY,
@@ -30,7 +31,7 @@ from .counted_keys import (
     size_column,
     write_keys,
 )
-from .key_index import ABSENT, is_text, is_vocabulary, keys_of_file, read_column
+from .key_index import ABSENT, is_vocabulary, keys_of_file, read_column
 from .registry import CATEGORIFY, KEYS, META, copy_keys, find_files, register
 from .workflow import TemporaryFiles
 

@@ -30,7 +30,8 @@ from ...foundation.files import whole_file
 from ...foundation.hashing import mix_32_arrays
 from ..frames import arrow_of
 from ..schedulers import write_arrow, written_by_task
-from .key_index import add_up, hashes_of, is_text, key_order, one_array, read_column
+from ..times import is_text
+from .key_index import add_up, hashes_of, one_array, read_column
 from .workflow import TemporaryFiles
 
 FREQUENCY, FREQUENCY_HASH, KEY, HASH = "frequency", "frequency_hash", "key", "hash"
@@ -285,7 +286,7 @@ def _add_up_part(
 def _order(keys: pa.Array, counts: Array, order: str, name: str) -> Array:
     """Say in which order keys have codes; it depends on keys and counts alone."""
     if order in (KEY, FREQUENCY):
-        by_key = key_order(keys)
+        by_key = np.asarray(pc.sort_indices(keys))
         if order == KEY:
             return by_key
         # pandas sorts backwards, not stably, which among equal counts gives NVTabular's order
@@ -304,7 +305,7 @@ def _order(keys: pa.Array, counts: Array, order: str, name: str) -> Array:
         )
     by_hash: Array = np.argsort(hashes, kind="stable")
     if (np.diff(hashes[by_hash]) == 0).any():  # two keys of one hash follow each other by key
-        by_key = key_order(keys)
+        by_key = np.asarray(pc.sort_indices(keys))
         by_hash = by_key[np.argsort(hashes[by_key], kind="stable")]
     if order == HASH:
         return by_hash

@@ -19,6 +19,7 @@ from ...foundation.exceptions import MerlinSimError
 from ...foundation.hashing import hash_keys
 from ...schemas.dataset import natural_order
 from ...schemas.item_table import ID, KEY
+from ..times import is_text
 
 ABSENT = -1
 """The position of a key that is not there."""
@@ -27,11 +28,7 @@ SUM = "sum"
 LONGEST = 1 << 31
 """Bytes of strings for which offsets of 32 bits are too few."""
 Array = npt.NDArray[Any]
-
-
-def is_text(kind: pa.DataType) -> bool:
-    """Return whether a type is of strings."""
-    return kind in (pa.string(), pa.large_string())
+Hashes = npt.NDArray[np.uint64]
 
 
 def hashes_of(keys: pa.Array) -> Array | None:
@@ -70,12 +67,6 @@ def add_up(keys: pa.Array, counts: Array) -> tuple[pa.Array, Array]:
     added = pa.table({KEY: keys, SUM: counts}).group_by(KEY, use_threads=False)
     found = added.aggregate([(SUM, "sum")])
     return one_array(found[KEY]), found[f"{SUM}_sum"].to_numpy()
-
-
-def key_order(keys: pa.Array) -> Array:
-    """Say in which order keys stand, strings by their bytes; equal ones keep their order."""
-    order: Array = pc.sort_indices(keys).to_numpy()
-    return order
 
 
 class KeyIndex:
@@ -198,7 +189,7 @@ def _fill(hashes: Array) -> Array | None:
 
 
 @numba.njit(cache=True, nogil=True)
-def _fill_slots(hashes: npt.NDArray[np.uint64], slots: npt.NDArray[np.uint64]) -> bool:
+def _fill_slots(hashes: Hashes, slots: Hashes) -> bool:
     last = np.uint64(len(slots) - 1)
     low = np.uint64(0xFFFFFFFF)
     for position in range(len(hashes)):
@@ -212,12 +203,7 @@ def _fill_slots(hashes: npt.NDArray[np.uint64], slots: npt.NDArray[np.uint64]) -
 
 
 @numba.njit(cache=True, nogil=True)
-def _find(
-    asked: npt.NDArray[np.uint64],
-    first: npt.NDArray[np.uint64],
-    slots: npt.NDArray[np.uint64],
-    known: npt.NDArray[np.uint64],
-) -> npt.NDArray[np.int64]:
+def _find(asked: Hashes, first: Hashes, slots: Hashes, known: Hashes) -> npt.NDArray[np.int64]:
     """The position of the key that has each hash, or -1."""
     last = np.uint64(len(slots) - 1)
     low = np.uint64(0xFFFFFFFF)

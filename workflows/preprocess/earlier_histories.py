@@ -35,6 +35,10 @@ MOST_ROWS = 1 << 53
 """Rows that a user may have, of which a whole history holds all: floats count so far."""
 
 
+Codes = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
 def kept_for_next(columns: BehaviourColumns, rules: SampleRules) -> int:
     """How many rows of a history the next day needs: those it sees, and those it counts."""
     if columns.features.lifetime_counts:
@@ -49,12 +53,7 @@ def columns_of_rows(columns: BehaviourColumns) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def is_newest(
-    codes: npt.NDArray[np.int64],
-    times: list[pa.Array],
-    marks: npt.NDArray[np.bool_],
-    longest: int,
-) -> npt.NDArray[np.bool_]:
+def is_newest(codes: Codes, times: list[pa.Array], marks: Mask, longest: int) -> Mask:
     """Whether each row is marked, and among the ``longest`` newest marked rows of its code.
 
     Of the times that order rows the first counts most; of equal ones the later row is the newer.
@@ -74,9 +73,7 @@ def is_newest(
     return chosen
 
 
-def is_before_newest(
-    codes: npt.NDArray[np.int64], times: pa.Array, marks: npt.NDArray[np.bool_]
-) -> npt.NDArray[np.bool_]:
+def is_before_newest(codes: Codes, times: pa.Array, marks: Mask) -> Mask:
     """Whether each row is marked, and of an earlier time than the newest marked one of its code.
 
     >>> codes, times = np.array([0, 0, 0, 1]), pa.array([5, 3, 5, 1])
@@ -87,7 +84,7 @@ def is_before_newest(
     order = places[order_of_rows([codes[places], moments[places]])]
     newest = np.full(int(codes.max(initial=-1)) + 1, -1, np.int64)
     newest[codes[order]] = moments[order]  # of each code the last one stays
-    found: npt.NDArray[np.bool_] = marks & (moments < newest[codes])
+    found: Mask = marks & (moments < newest[codes])
     return found
 
 
@@ -95,9 +92,9 @@ def write_newest(
     path: Path,
     rows: pa.Table,
     columns: BehaviourColumns,
-    codes: npt.NDArray[np.int64],
-    roles: npt.NDArray[np.int64],
-    so_far: dict[str, npt.NDArray[np.int64]],
+    codes: Codes,
+    roles: Codes,
+    so_far: dict[str, Codes],
     longest: int,
     order: list[pa.Array],
 ) -> None:

@@ -39,6 +39,7 @@ TELLING_AUC = 0.6
 """From this AUC on, or from its complement down, the rank of a row tells its label."""
 
 Codes = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 
 @dataclass
@@ -51,7 +52,7 @@ class FileOrder:
     """Neighbouring rows of different items."""
     rising: int = 0
     """Those of them whose second item has the greater key."""
-    ranks: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros((RANKS, 2), np.int64))
+    ranks: Codes = field(default_factory=lambda: np.zeros((RANKS, 2), np.int64))
     """[ranks, 2] By a row's rank among the rows of its time and by its label, how many."""
 
     @classmethod
@@ -232,13 +233,7 @@ class KeepLongUsers:
             changing={name: _count_changing(rows[name], codes, is_kept) for name in of_users},
         )
 
-    def _mixed(
-        self,
-        rows: pa.Table,
-        keys: pa.Array,
-        codes: npt.NDArray[np.int64],
-        is_sample: npt.NDArray[np.bool_],
-    ) -> str:
+    def _mixed(self, rows: pa.Table, keys: pa.Array, codes: Codes, is_sample: Mask) -> str:
         """Find a user whose parts do not follow each other in time."""
         for name in self.parts:
             places = np.flatnonzero(is_sample)
@@ -253,13 +248,7 @@ class KeepLongUsers:
                 return f"{keys[codes[after]]} at {times[after]}, after {times[before]}"
         return ""
 
-    def _count_late(
-        self,
-        rows: pa.Table,
-        codes: npt.NDArray[np.int64],
-        before: int,
-        is_kept: npt.NDArray[np.bool_],
-    ) -> int:
+    def _count_late(self, rows: pa.Table, codes: Codes, before: int, is_kept: Mask) -> int:
         if not before:
             return 0
         moments = ranks(rows[self.columns.timestamp].combine_chunks())
@@ -268,7 +257,7 @@ class KeepLongUsers:
         late = moments[before:] <= newest[codes[before:]]
         return int((late & is_kept[before:]).sum())
 
-    def _roles(self, table: pa.Table) -> npt.NDArray[np.int64]:
+    def _roles(self, table: pa.Table) -> Codes:
         """What part each row plays."""
         for name in self.columns.roles:
             roles = self.columns.roles_of(np.asarray(table[name]).astype(np.int64))
@@ -305,12 +294,12 @@ class KeepLongUsers:
         return FileOrder.of(users, times, items, labels)
 
 
-def _codes(table: pa.Table, name: str) -> npt.NDArray[np.int64]:
+def _codes(table: pa.Table, name: str) -> Codes:
     indices = table[name].combine_chunks().dictionary_encode().indices
     return np.asarray(indices).astype(np.int64)
 
 
-def _count_distinct(codes: list[npt.NDArray[np.int64]]) -> int:
+def _count_distinct(codes: list[Codes]) -> int:
     if not len(codes[0]):
         return 0
     joined = join_keys(codes)
@@ -319,9 +308,7 @@ def _count_distinct(codes: list[npt.NDArray[np.int64]]) -> int:
     return int(np.unique(np.stack(codes), axis=1).shape[1])
 
 
-def _count_changing(
-    values: pa.ChunkedArray, codes: npt.NDArray[np.int64], is_kept: npt.NDArray[np.bool_]
-) -> int:
+def _count_changing(values: pa.ChunkedArray, codes: Codes, is_kept: Mask) -> int:
     if not is_kept.any():
         return 0
     own, users = np.unique(codes[is_kept], return_inverse=True)
