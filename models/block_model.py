@@ -30,13 +30,6 @@ def with_one_target(schema: Schema, label: str | None = None) -> Schema:
     >>> rating = ColumnSchema("rating", tags=[Tags.TARGET, Tags.REGRESSION])
     >>> with_one_target(Schema([rating, bought])).column_names
     ['bought']
-
-    Args:
-        schema: The schema of a dataset's columns.
-        label: The target to keep; None for the only one, or the first that is binary.
-
-    Raises:
-        OptionError: Where the schema has no such target.
     """
     targets = schema.select_by_tag(Tags.TARGET)
     binary = targets.select_by_tag([Tags.BINARY_CLASSIFICATION, Tags.BINARY])
@@ -95,13 +88,7 @@ class ColumnsBlock(Block, Generic[AnyOptions]):
 
     @classmethod
     def from_schema(cls: type[AnyBlock], schema: Schema, **options: Any) -> AnyBlock:
-        """Make the block for data of this schema.
-
-        Args:
-            schema: The Merlin schema of the dataset, label included.
-            **options: Options of the model by name, as its options class lists them, and the
-                parts in ``part_names``.
-        """
+        """Make the block for data of this schema."""
         parts = {name: options.pop(name) for name in cls.part_names if name in options}
         return cls(schema, cls.options_type.parse(options), **parts)
 
@@ -322,13 +309,7 @@ class BlockModel(SavableModel):
     def call(
         self, inputs: dict[str, Any], training: bool | None = None, testing: bool | None = None
     ) -> tf.Tensor:
-        """Return click probabilities.
-
-        Args:
-            inputs: One batch of columns.
-            training: Whether dropout applies, and tables are prepared for a gradient.
-            testing: Merlin's flag of an evaluation step.
-        """
+        """Return click probabilities."""
         return self.to_probabilities(self.forward(inputs, bool(training)).logits)
 
     def get_config(self) -> dict[str, Any]:

@@ -16,16 +16,7 @@ from .blocks.checks import OptionError
 
 
 def read_metrics(option: str, metrics: Any, output: str) -> Any:
-    """Turn the names and functions that Merlin does not know into Keras metrics.
-
-    Args:
-        option: ``"metrics"`` or ``"weighted_metrics"``.
-        metrics: what the user gave for it.
-        output: the output's name, the only key that a dictionary may have.
-
-    Raises:
-        OptionError: where they are of another output.
-    """
+    """Turn the names and functions that Merlin does not know into Keras metrics."""
     if isinstance(metrics, dict) and list(metrics) != [output]:
         raise OptionError(
             f"`{option}` should be for the one output, {output!r}. Received: {metrics!r}."
@@ -107,16 +98,7 @@ def _sums(states: list[list[npt.NDArray[Any]]]) -> list[npt.NDArray[Any]]:
 def give_users(
     metrics: Iterable[tf.keras.metrics.Metric], batch: SampleBatch, user: str | None
 ) -> None:
-    """Hand the metrics that go by users those of the samples that come next.
-
-    Args:
-        metrics: those with ``take_users`` are meant; ``user`` is their column, or None.
-        batch: what comes next.
-        user: the column of a metric that has none.
-
-    Raises:
-        OptionError: where the model reads no such column.
-    """
+    """Hand the metrics that go by users those of the samples that come next."""
     for metric in metrics:
         if not hasattr(metric, "take_users"):
             continue

@@ -76,9 +76,6 @@ class ShortWindows(NamedTuple):
         Args:
             vectors: [users, windows, short, dim], or of the span [users, 1, span, dim].
             mask: What :meth:`cut` gives: where there is a position.
-
-        Returns:
-            One axis more than ``mask``: dim.
         """
         seen = tf.cast(mask, vectors.dtype)[..., tf.newaxis]
         if self.in_span is None or self.one_pass:
@@ -106,15 +103,6 @@ def auxiliary_of_samples(
     """Return each sample's auxiliary logits: a window that several candidates share counts for all.
 
     Of a span they are made once, and taken for every window that has both of their positions.
-
-    Args:
-        network: What makes them.
-        evolution: What interest evolution made of the short history.
-        short: The short history.
-        negative: The vectors of items not clicked, like those of ``short``.
-        training: Whether the network's dropout applies.
-        places: Where each window is in the span that all else is of, [users, windows, short];
-            None where it is of windows.
     """
     states = [as_rows(state) for state in evolution.states]
     windows = (as_rows(part) for part in (short.vectors, negative, short.mask))
@@ -130,16 +118,7 @@ def auxiliary_of_samples(
 def attend_to_short(
     attention: TargetAttention, candidates: tf.Tensor, short: ShortHistory
 ) -> tf.Tensor:
-    """Attend to the window that each candidate sees.
-
-    Args:
-        attention: What attends.
-        candidates: [users, candidates, dim].
-        short: The windows, of one candidate each or shared by several.
-
-    Returns:
-        [users, candidates, attended dim].
-    """
+    """Attend to the window that each candidate sees: [users, candidates, attended dim]."""
     users, count, dim = sizes(candidates)
     windows, sharing = sizes(short.mask)[1], sharing_of(candidates, short.mask)
     together = tf.reshape(candidates, [users * windows, sharing, dim])

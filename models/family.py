@@ -25,13 +25,7 @@ class HasWidths(Protocol):
 
 
 def tables_of(schema: Any, options: HasWidths, names: Sequence[str]) -> list[Table]:
-    """Return one table for each domain of some categorical columns.
-
-    Args:
-        schema: the Merlin schema of the dataset.
-        options: of the model.
-        names: the columns that are looked up.
-    """
+    """Return one table for each domain of some categorical columns."""
     columns = [schema[name] for name in names]
     widths = options.widths([column.name for column in columns])
     found: dict[str, Table] = {}

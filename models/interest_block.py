@@ -144,20 +144,11 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
         It is the one way from columns to the hidden layer: of plain rows, of several candidates
         for each user, of one user's thousand. What depends on the user alone is computed once for
         all candidates.
-
-        Args:
-            features: One batch, by channel.
-            training: Whether dropout applies.
-            with_objective: Whether to compute what only the objective needs.
         """
         raise NotImplementedError
 
     def features(self, columns: Mapping[str, Any], with_negatives: bool = False) -> Features:
-        """Sort a batch of columns, ragged or padded, into channels.
-
-        Raises:
-            OptionError: Naming the columns that are missing.
-        """
+        """Sort a batch of columns, ragged or padded, into channels."""
         self.check_columns(self.channels.missing(columns, with_negatives), columns)
         return self.channels.gather(self.padding(columns))
 
@@ -168,14 +159,7 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
         training: bool = False,
         testing: bool = False,
     ) -> tf.Tensor:
-        """Return the last hidden layer of a batch; with targets, add the inner losses.
-
-        Args:
-            inputs: One batch of columns, as :meth:`InterestModel.forward` takes it.
-            targets: Labels, or a dictionary with the label column; None at inference.
-            training: Whether dropout applies.
-            testing: Merlin's flag of an evaluation step.
-        """
+        """Return the last hidden layer of a batch; with targets, add the inner losses."""
         with_objective = targets is not None
         needs_negatives = with_objective and self.has_auxiliary_loss
         features = self.features(inputs, with_negatives=needs_negatives)
@@ -232,10 +216,6 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
         the model reads it; of their lists the mean of each one's vectors; their numbers, and those
         beside the user.
 
-        Args:
-            features: One batch, by channel.
-            vectors: Those of the batch, by column.
-
         Returns:
             Parts of [users, candidates, dim]; none where the data has no such features.
         """
@@ -285,10 +265,6 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
     def join_rows(self, parts: list[tf.Tensor], vectors: Mapping[str, Any]) -> tf.Tensor:
         """Put candidates' vectors side by side, and their user's at the end, for a classifier.
 
-        Args:
-            parts: Each [users, candidates, dim].
-            vectors: Those of the batch, by column.
-
         Returns:
             [samples, all dims], a user's candidates one after the other.
         """
@@ -331,11 +307,7 @@ class InterestModel(BlockModel):
         return None if split is None else int(split.short_length)
 
     def features(self, columns: dict[str, Any], with_negatives: bool = False) -> Features:
-        """Sort a batch of columns, ragged or padded, into channels.
-
-        Raises:
-            OptionError: Naming the columns that are missing.
-        """
+        """Sort a batch of columns, ragged or padded, into channels."""
         return self.body.features(columns, with_negatives)
 
     def logits(self, hidden: tf.Tensor) -> tf.Tensor:

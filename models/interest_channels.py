@@ -123,15 +123,7 @@ class Channels:
 
     @classmethod
     def read(cls, schema: Schema, label: str | None = None) -> Channels:
-        """Read the channels from the tags of a Merlin schema, and check that they fit together.
-
-        Args:
-            schema: The schema.
-            label: The label's column, where there are several targets.
-
-        Raises:
-            OptionError: With everything that does not fit.
-        """
+        """Read the channels from the tags of a Merlin schema, and check that they fit together."""
         schema = with_one_target(schema, label)
         names = {name: tuple(columns) for name, columns in channels_of(schema).items()}
         target, positive = names.get(TARGET_ITEM_FEATURES, ()), names.get(POSITIVE_HISTORY, ())
@@ -223,11 +215,7 @@ class Channels:
         ]
 
     def gather(self, columns: Mapping[str, tf.Tensor]) -> Features:
-        """Sort padded columns into channels.
-
-        Raises:
-            OptionError: Where a batch with :data:`HISTORY_END` has not the form it should have.
-        """
+        """Sort padded columns into channels."""
         ends = window_ends = None
         places = self.history_length
         if HISTORY_END in columns:

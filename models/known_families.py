@@ -161,9 +161,6 @@ def find_family(name: str) -> Family:
     Args:
         name: of a registered family, or ``package.module:NAME`` of one's own: whatever stands
             there must be a :class:`~.family.Family`. Its channels are made known.
-
-    Raises:
-        MerlinSimError: where there is none.
     """
     if ":" in name:
         return _own_family(name)

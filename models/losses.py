@@ -50,10 +50,6 @@ def auxiliary_loss(logits: AuxiliaryLogits, sample_weight: tf.Tensor | None = No
 
     and here 1e-6 exp(s) is held at 1/2: the published value wherever sigmoid(-logit) > 2e-6, and
     beyond that a line with slope 1 in the logit, so that the worst mistakes still have a gradient.
-
-    Args:
-        logits: What the auxiliary network gives.
-        sample_weight: One for each sample; None counts every sample once.
     """
     click_logits = tf.cast(logits.click, tf.float32)
     noclick_logits = tf.cast(logits.noclick, tf.float32)
@@ -93,9 +89,6 @@ def read_loss(loss: Any, loss_weights: Any, output: str) -> EvaluatedLoss:
             probabilities, or a dictionary or list of one of them.
         loss_weights: None for the published one, or a number, or a dictionary or list of one.
         output: the output's name, the only key that a dictionary may have.
-
-    Raises:
-        OptionError: where they are not for that one output.
     """
     chosen = _only_one("loss", loss, output)
     weight = _only_one("loss_weights", loss_weights, output)
@@ -214,14 +207,7 @@ def step_losses(
     sample_weight: tf.Tensor | None = None,
     evaluated: EvaluatedLoss = PUBLISHED,
 ) -> StepLosses:
-    """Return the objective of a batch, the published one unless ``evaluated`` is another.
-
-    Args:
-        outputs: What the forward pass gave, ``with_objective``.
-        labels: One for each sample: [users, candidates], [rows] or [rows, 1].
-        sample_weight: Of the same shape; None counts every sample once.
-        evaluated: The loss of the evaluated logit.
-    """
+    """Return the objective of a batch, the published one unless ``evaluated`` is another."""
     weight = evaluated_share(outputs) if evaluated.weight is None else evaluated.weight
     stage_one, auxiliary = inner_losses(outputs, labels, sample_weight)
     classification = weight * evaluated.cost(labels, outputs.logits, sample_weight) + stage_one
@@ -273,9 +259,6 @@ class LossMeans:
     """The mean of each loss over an epoch's rows; the first is Keras's ``loss``.
 
     A plain object, so that Keras does not count the means' variables among a model's weights.
-
-    Args:
-        names: of the parts, in the order in which the model gives them.
     """
 
     def __init__(self, names: Sequence[str]) -> None:

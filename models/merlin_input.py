@@ -28,10 +28,6 @@ class PaddedBatches(tf.keras.utils.Sequence):
 
     Padding before the graph rather than in it gives every batch static shapes, which XLA needs,
     and lets Python warn of a history that is too long.
-
-    Args:
-        loader: A Merlin loader.
-        padding: What pads.
     """
 
     def __init__(self, loader: mm.Loader, padding: LeftPadding) -> None:
@@ -78,15 +74,7 @@ class Input:
     def training(
         self, data: Any, ranks: Ranks, shuffle: bool, epoch: int, steps_per_epoch: int | None
     ) -> Any:
-        """Return what ``fit`` reads, of a directory this rank's part.
-
-        Args:
-            data: What ``fit`` was given.
-            ranks: The run.
-            shuffle: Whether to shuffle a dataset's rows.
-            epoch: The first.
-            steps_per_epoch: Steps of an epoch; None for a whole pass.
-        """
+        """Return what ``fit`` reads, of a directory this rank's part."""
         if isinstance(data, LoaderSteps):
             return data
         if isinstance(data, Loader):

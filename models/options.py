@@ -114,14 +114,7 @@ class ModelOptions(CheckedOptions):
         return [self.embedding_dim] * len(features)
 
     def for_history(self: AnyModelOptions, history_length: int) -> AnyModelOptions:
-        """Return the options as they are for a dataset, what it decides filled in.
-
-        Args:
-            history_length: The positions of the dataset's histories.
-
-        Raises:
-            OptionError: where they do not go together.
-        """
+        """Return the options as they are for a dataset, what it decides filled in."""
         return self
 
 

@@ -13,12 +13,7 @@ from .trainable_model import TrainableModel
 
 
 class OwnModel(TrainableModel):
-    """Gives any Keras model with ``compute_step`` the ``compile`` and ``fit`` of this package.
-
-    Args:
-        model: The model, built: as :class:`~.family.Family` describes it.
-        label: The label's column.
-    """
+    """Gives any Keras model with ``compute_step`` the ``compile`` and ``fit`` of this package."""
 
     def __init__(self, model: Any, label: str) -> None:
         """Take the model as it is: its variables are those that are trained."""

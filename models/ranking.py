@@ -49,15 +49,7 @@ class RankingChannels:
 
     @classmethod
     def read(cls, schema: Schema, label: str | None = None) -> RankingChannels:
-        """Read the channels from the tags of a Merlin schema.
-
-        Args:
-            schema: The schema.
-            label: The label's column, where there are several targets.
-
-        Raises:
-            MerlinSimError: Naming the channels that no column is of.
-        """
+        """Read the channels from the tags of a Merlin schema."""
         schema = with_one_target(schema, label)
         found = PLAIN_ROWS.require(schema, "The dataset")
         numerical, categorical = found.get(NUMERICAL, ()), found[CATEGORICAL]
@@ -173,11 +165,7 @@ class RankingBlock(ColumnsBlock[AnyRankingOptions]):
         self.built = True
 
     def features(self, columns: Mapping[str, Any]) -> RankingFeatures:
-        """Sort a batch of columns into channels.
-
-        Raises:
-            OptionError: Naming the columns that are missing.
-        """
+        """Sort a batch of columns into channels."""
         missing = [name for name in self.channels.served if name not in columns]
         self.check_columns(missing, columns)
         return self.channels.gather(columns)

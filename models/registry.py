@@ -56,11 +56,7 @@ def family_of(model: Any) -> Family:
 
 
 def load_model(path: Path | str) -> Any:
-    """Load a model of any class out of the checkpoints of ``merlin-sim train``, or a SavedModel.
-
-    Args:
-        path: As :meth:`~.savable_model.SavableModel.load` takes it.
-    """
+    """Load a model of any class out of the checkpoints of ``merlin-sim train``, or a SavedModel."""
     if not is_checkpoint(path):
         return SavableModel.load(path)
     checkpoint = choose_checkpoint(Path(path))

@@ -33,9 +33,6 @@ def in_parts(
         function: Gives [rows, 1], float32, each row of it from the same row of its input.
         rows: Name -> [rows, ...].
         rows_per_part: Rows of a part at most.
-
-    Returns:
-        [rows, 1].
     """
     count = tf.shape(next(iter(rows.values())))[0]
     parts = tf.maximum((count + rows_per_part - 1) // rows_per_part, 1)

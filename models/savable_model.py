@@ -63,9 +63,6 @@ class SavableModel(TrainableModel):
             overwrite: Whether to replace what is there, or, as Keras does, to ask.
             save_format: None or ``"tf"``; there is no other.
             options: TensorFlow's options of a SavedModel.
-
-        Raises:
-            OptionError: Where path or format are those of Keras's other forms.
         """
         check_saved_model(export_path, save_format)
         check_whole(self, "save")

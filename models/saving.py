@@ -23,11 +23,7 @@ OTHER_ENDINGS = (".keras", ".h5", ".hdf5")
 
 
 def check_saved_model(path: str | Path, save_format: str | None = None) -> None:
-    """Refuse a path or a format that is not that of a SavedModel.
-
-    Raises:
-        OptionError: Saying what to do instead.
-    """
+    """Refuse a path or a format that is not that of a SavedModel."""
     if str(path).endswith(OTHER_ENDINGS) or save_format not in (None, "tf"):
         asked = f"{path}" if save_format is None else f"{path} in the format {save_format!r}"
         raise OptionError(
@@ -37,11 +33,7 @@ def check_saved_model(path: str | Path, save_format: str | None = None) -> None:
 
 
 def check_weights_path(path: str | Path) -> None:
-    """Refuse a path of weights whose ending asks for a form that cannot hold layers of one name.
-
-    Raises:
-        OptionError: Saying what to do instead.
-    """
+    """Refuse a path of weights whose ending asks for a form that cannot hold layers of one name."""
     if str(path).endswith(OTHER_ENDINGS) and not str(path).endswith(".weights.h5"):
         raise OptionError(
             "Weights are saved as a TensorFlow checkpoint: their path should not end in "
@@ -50,11 +42,7 @@ def check_weights_path(path: str | Path) -> None:
 
 
 def check_callbacks(callbacks: Any) -> None:
-    """Refuse at once what ``ModelCheckpoint`` could not save after the first epoch.
-
-    Raises:
-        OptionError: Naming the path.
-    """
+    """Refuse at once what ``ModelCheckpoint`` could not save after the first epoch."""
     found = getattr(callbacks, "callbacks", callbacks) or ()
     for callback in found if isinstance(found, Iterable) else (found,):
         if isinstance(callback, tf.keras.callbacks.ModelCheckpoint):
@@ -225,9 +213,6 @@ def model_from_checkpoint(path: Path | str, model_class: type[Any]) -> Any:
         path: a run's directory of checkpoints, of which the best is taken, or one of them: see
             :func:`~merlin_sim.parallel.checkpoints.checkpoint_store.choose_checkpoint`.
         model_class: what it must be a model of.
-
-    Raises:
-        CheckpointError: where there is none, or it is of another class.
     """
     return restored_model(choose_checkpoint(Path(path)), model_class)
 
@@ -243,11 +228,7 @@ def restored_model(checkpoint: Checkpoint, model_class: type[Any]) -> Any:
 
 
 def restore_weights(model: tf.Module, checkpoint: Checkpoint) -> None:
-    """Give a model the weights of a checkpoint.
-
-    Raises:
-        CheckpointError: naming what one of them has and the other has not.
-    """
+    """Give a model the weights of a checkpoint."""
     listed = set(checkpoint.facts.get(MODEL_VARIABLES) or ())
     variables = without_older(model, named_variables(model), checkpoint)
     assign_arrays(variables, checkpoint, listed, named_parts(model))

@@ -38,10 +38,6 @@ class PlaceWeights(ConfiguredBlock):
     >>> means = PlaceWeights(1, 3)(tf.constant([[[9.0], [2.0], [4.0]]]), real)
     >>> means.numpy().tolist()
     [[3.0]]
-
-    Args:
-        weightings: How many.
-        places: Positions of a history.
     """
 
     def __init__(self, weightings: int, places: int, **kwargs: Any) -> None:
@@ -61,14 +57,11 @@ class PlaceWeights(ConfiguredBlock):
         super().build(input_shape)
 
     def call(self, vectors: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
-        """Return the means side by side, zeros for an empty history.
+        """Return the means, [users, weightings x dim]; zeros for an empty history.
 
         Args:
             vectors: [users, places, dim].
             real: [users, places] Which places hold a position of the history.
-
-        Returns:
-            [users, weightings x dim].
         """
         mask = real[:, tf.newaxis]  # [users, 1, places]
         numbers = tf.cast(self.numbers, tf.float32)[tf.newaxis]
@@ -167,11 +160,7 @@ class TwoTowerBlock(ColumnsBlock[TwoTowerOptions]):
         self.built = True
 
     def features(self, columns: Mapping[str, Any]) -> Features:
-        """Sort a batch of columns, ragged or padded, into channels.
-
-        Raises:
-            OptionError: Naming the columns that are missing.
-        """
+        """Sort a batch of columns, ragged or padded, into channels."""
         self.check_columns(self.channels.missing(columns, False), columns)
         return self.channels.gather(self.padding(columns))
 
@@ -297,12 +286,7 @@ class TwoTowerModel(BlockModel):
         self._log_chances.assign(np.log(shares).astype(np.float32))
 
     def forward(self, columns: dict[str, Any], training: bool = False) -> TwoTowerOutputs:
-        """Return the logits of a batch of columns, and the vectors that they are made of.
-
-        Args:
-            columns: One batch: plain rows, or one user's row and its candidates.
-            training: Whether to prepare the tables for a gradient.
-        """
+        """Return the logits of a batch of columns, and the vectors that they are made of."""
         users, items = self.body.forward(self.body.features(columns), training)
         logits = self.body.products(users, items)
         return TwoTowerOutputs(logits, users, items)

@@ -535,13 +535,7 @@ class TrainableModel(mm.Model):
         self._graphs = Graphs()
 
     def start_at(self, epoch: int, step: int, steps: int) -> None:
-        """Let ``fit``, which is about to begin, begin within an epoch: a callback resumes by this.
-
-        Args:
-            epoch: The epochs that are complete.
-            step: The steps that are done in the one that is not.
-            steps: The steps done in all.
-        """
+        """Let ``fit``, which is about to begin, begin within an epoch: a resume."""
         if self._training_steps is None:
             raise OptionError(
                 "A resume should be of a `fit` on an opened dataset directory or a loader of this "

@@ -57,12 +57,7 @@ class PublishedLines:
         ]
 
     def line(self, place: Sequence[int], values: Mapping[str, Any]) -> str:
-        """Return the line of some values.
-
-        Args:
-            place: What becomes ``step``.
-            values: By our names.
-        """
+        """Return the line of some values."""
         data = {
             NAMES.get(name, name): value for name, value in values.items() if name not in PLACES
         }

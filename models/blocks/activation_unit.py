@@ -35,9 +35,6 @@ class ActivationUnit(Block):
     >>> scores = ActivationUnit()(tf.ones([2, 3, 8]), tf.ones([2, 5, 8]))
     >>> scores.shape
     TensorShape([2, 3, 5])
-
-    Args:
-        hidden_dims: Sizes of the hidden layers.
     """
 
     def __init__(self, hidden_dims: tuple[int, ...] = (80, 40), **kwargs: Any) -> None:
@@ -61,15 +58,7 @@ class ActivationUnit(Block):
         super().build(input_shape)
 
     def call(self, candidates: tf.Tensor, history: tf.Tensor) -> tf.Tensor:
-        """Return the scores.
-
-        Args:
-            candidates: [users, candidates, dim].
-            history: [users, history, dim].
-
-        Returns:
-            [users, candidates, history].
-        """
+        """Return the scores of vectors, [users, .., dim]: [users, candidates, history]."""
         # Keras casts a layer's first input only.
         history = tf.cast(history, self.compute_dtype)
         of_item, of_history, of_product = self._half_kernels()
@@ -103,15 +92,7 @@ class ActivationUnit(Block):
         return tf.reshape(scores, [users, many_count, few_count])
 
     def _scores_by_pairs(self, candidates: tf.Tensor, history: tf.Tensor) -> tf.Tensor:
-        """Score them by one product for all pairs of all users: a GPU has no cache for kernels.
-
-        Args:
-            candidates: [users, candidates, dim].
-            history: [users, history, dim].
-
-        Returns:
-            [users, candidates, history].
-        """
+        """Score them by one product for all pairs of all users: a GPU has no cache for kernels."""
         of_item, of_history, of_product = self._half_kernels()
         (users, count, dim), length = sizes(candidates), sizes(history)[1]
         units, pairs_count = of_item.shape[-1], users * count * length

@@ -38,15 +38,7 @@ def masked_softmax(scores: tf.Tensor, history_mask: tf.Tensor) -> tf.Tensor:
 
 
 def dot_scores(candidates: tf.Tensor, history: tf.Tensor) -> tf.Tensor:
-    """Return the dot product of each candidate with each position of its user's history.
-
-    Args:
-        candidates: [users, candidates, dim].
-        history: [users, history, dim].
-
-    Returns:
-        [users, candidates, history], float32.
-    """
+    """Return each candidate's products with its history: [users, candidates, history], float32."""
     history = tf.cast(history, tf.float32)
     return tf.matmul(tf.cast(candidates, tf.float32), history, transpose_b=True)
 
@@ -146,9 +138,6 @@ class DINAttention(ConfiguredBlock):
     >>> mask = tf.constant([[[False, True, True]]])
     >>> attention(tf.zeros([1, 1, 2]), history, mask).numpy().tolist()
     [[[0.5, 0.5]]]
-
-    Args:
-        attention: ``"dot"`` or ``"activation_unit"``.
     """
 
     def __init__(self, attention: str = "dot", **kwargs: Any) -> None:
@@ -178,7 +167,7 @@ class DINAttention(ConfiguredBlock):
         history_mask: tf.Tensor,
         values: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Return the user's interest in each candidate.
+        """Return the user's interest in each candidate: [users, candidates, dim].
 
         Args:
             candidates: [users, candidates, dim].
@@ -186,9 +175,6 @@ class DINAttention(ConfiguredBlock):
             history_mask: [users, candidates, history], bool; True where a position is real and the
                 candidate may see it. One row for all candidates of a user will do.
             values: What is summed, like ``history``; None for the history that is scored.
-
-        Returns:
-            [users, candidates, dim].
         """
         scores = self.scores(candidates, history)  # [users, candidates, history]
         weights = attention_weights(scores, history_mask)
@@ -288,14 +274,11 @@ class TargetAttention(ConfiguredBlock):
         return scores + beside_windows(of_time, candidates)
 
     def attend(self, weights: tf.Tensor, history: tf.Tensor) -> tf.Tensor:
-        """Sum a history with each head's weights.
+        """Sum a history with each head's weights: [users, candidates, heads x head_dim].
 
         Args:
             weights: [users, candidates, heads, history], float32.
             history: [users, history, dim].
-
-        Returns:
-            [users, candidates, heads x head_dim].
         """
         users, count, heads, length = sizes(weights)
         weights = tf.reshape(weights, [users, count * heads, length])
@@ -344,11 +327,6 @@ class SummedAttention(TargetAttention):
     >>> mask = tf.ones([1, 1, 3], tf.bool)
     >>> attention(tf.ones([1, 1, 4]), tf.ones([1, 3, 4]), mask).shape
     TensorShape([1, 1, 8])
-
-    Args:
-        heads: How many.
-        head_dim: Length of the vectors that a head compares, and of those that it gives.
-        time_dim: Length of the time vectors; 0 without.
     """
 
     @property
@@ -375,14 +353,7 @@ class SummedAttention(TargetAttention):
         history_mask: tf.Tensor,
         times: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Return what all heads sum up: [users, candidates, :attr:`summed_dim`].
-
-        Args:
-            candidates: [users, candidates, dim].
-            history: [users, history, dim].
-            history_mask: [users, candidates, history], bool, or one row for all candidates.
-            times: [users, history, time_dim]; None without.
-        """
+        """Return what all heads sum up: [users, candidates, :attr:`summed_dim`]."""
         scores = self.scores(candidates, history, times)
         strengths = tf.sigmoid(scores + self.bias[:, tf.newaxis])
         weights = tf.where(history_mask[:, :, tf.newaxis, :], strengths, 0.0)

@@ -66,15 +66,12 @@ class HistoryCounts(ConfiguredBlock):
     def call(
         self, target: Mapping[str, tf.Tensor], history: Mapping[str, tf.Tensor], seen: Seen
     ) -> tf.Tensor:
-        """Return the counts.
+        """Return the counts: [users, candidates, :meth:`counts_dim`].
 
         Args:
             target: The candidates' features, each [users, candidates].
             history: The same of each position, by the same names, each [users, places].
             seen: What is a position, and what each candidate sees.
-
-        Returns:
-            [users, candidates, :meth:`counts_dim`].
         """
         users, candidates = sizes(next(iter(target.values())))
         places = sizes(seen.real)[1]

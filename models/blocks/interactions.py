@@ -82,14 +82,7 @@ class DotInteraction(Block):
     """
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Multiply all pairs.
-
-        Args:
-            inputs: [batch, vectors, dim].
-
-        Returns:
-            [batch, vectors x (vectors - 1) / 2].
-        """
+        """Multiply all pairs: [batch, vectors, dim] -> [batch, vectors x (vectors - 1) / 2]."""
         count, pairs = inputs.shape[1], number_of_pairs(inputs.shape[1])
         below, pair_of = _places(count)
 

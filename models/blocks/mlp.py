@@ -19,14 +19,6 @@ def affine(inputs: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
 
     >>> affine(tf.ones([1, 2]), tf.ones([2, 1]), tf.constant([3.0])).numpy().tolist()
     [[5.0]]
-
-    Args:
-        inputs: [batch, dim].
-        kernel: [dim, units].
-        bias: [units].
-
-    Returns:
-        [batch, units].
     """
     return tf.nn.bias_add(tf.matmul(inputs, kernel), bias)
 
@@ -105,12 +97,7 @@ class HiddenLayers(ConfiguredBlock):
         super().build(input_shape)
 
     def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Return the last hidden layer: [batch, dim] -> [batch, last of hidden_dims].
-
-        Args:
-            inputs: [batch, dim].
-            training: Whether dropout applies.
-        """
+        """Return the last hidden layer: [batch, dim] -> [batch, last of hidden_dims]."""
         hidden = inputs
         for place, prelu in enumerate(self.prelu):
             hidden = prelu(self.dense[place](hidden))
@@ -133,10 +120,6 @@ class ClassifierMLP(HiddenLayers):
 
     >>> ClassifierMLP((200, 80))(tf.ones([2, 16])).shape
     TensorShape([2, 1])
-
-    Args:
-        hidden_dims: Sizes of the hidden layers.
-        dropout_rate: Share of the last hidden layer dropped in training; None for off.
     """
 
     def build(self, input_shape: Any) -> None:
@@ -167,9 +150,6 @@ class ReLULayers(HiddenLayers):
 
     >>> ReLULayers((512, 256, 128))(tf.ones([2, 13])).shape
     TensorShape([2, 128])
-
-    Args:
-        hidden_dims: Sizes of the layers; none gives what came in.
     """
 
     def make_layers(self) -> tuple[list[tf.keras.layers.Layer], list[tf.keras.layers.Layer]]:

@@ -31,9 +31,6 @@ class InterestExtractor(ConfiguredBlock):
     >>> states = InterestExtractor(6)([tf.ones([2, 4])] * 5)
     >>> len(states), states[-1].shape
     (5, TensorShape([2, 6]))
-
-    Args:
-        units: Size of the state.
     """
 
     def __init__(self, units: int, **kwargs: Any) -> None:
@@ -53,13 +50,10 @@ class InterestExtractor(ConfiguredBlock):
         super().build(input_shape)
 
     def call(self, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Return the state after each position.
+        """Return the state after each position: one [batch, units] each.
 
         Args:
             inputs: One [batch, dim] for each position, oldest first.
-
-        Returns:
-            One [batch, units] for each position.
         """
         kernels = tf.split(tf.convert_to_tensor(self.kernel), 3, axis=1)
         recurrent_kernels = tf.split(tf.convert_to_tensor(self.recurrent_kernel), 3, axis=1)
@@ -122,9 +116,6 @@ class AUGRU(ConfiguredBlock):
     >>> state = AUGRU(6)([tf.ones([2, 4])] * 5, tf.ones([2, 5]) / 5)
     >>> state.shape
     TensorShape([2, 6])
-
-    Args:
-        units: Size of the state.
     """
 
     def __init__(self, units: int, **kwargs: Any) -> None:
@@ -149,15 +140,12 @@ class AUGRU(ConfiguredBlock):
     def call(
         self, inputs: list[tf.Tensor], attention: tf.Tensor, candidates: Size = 1
     ) -> tf.Tensor:
-        """Return the state after the last position.
+        """Return the state after the last position: [rows x candidates, units].
 
         Args:
             inputs: One [rows, dim] for each position, oldest first.
             attention: [rows x candidates, history], the weight of each position.
             candidates: How many rows of attention, one after the other, share one row of inputs.
-
-        Returns:
-            [rows x candidates, units].
         """
         reset, update, candidate = self._products(inputs, candidates)
         half_keep = tf.split(0.5 - 0.5 * tf.cast(attention, inputs[0].dtype), len(inputs), axis=1)
@@ -254,9 +242,6 @@ class InterestEvolution(ConfiguredBlock):
     >>> history, mask = tf.ones([2, 1, 5, 4]), tf.ones([2, 1, 5], tf.bool)
     >>> evolution(tf.ones([2, 3, 4]), history, mask).final_state.shape
     TensorShape([2, 3, 6])
-
-    Args:
-        units: Size of the states; the published models take 6 x embedding_dim.
     """
 
     def __init__(self, units: int, **kwargs: Any) -> None:
@@ -369,11 +354,6 @@ class AuxiliaryNetwork(ConfiguredBlock):
     >>> history, mask = tf.ones([2, 5, 4]), tf.ones([2, 5], tf.bool)
     >>> network([tf.ones([2, 6])] * 5, history, -history, mask).click.shape
     TensorShape([2, 4])
-
-    Args:
-        item_dim: Length of the item vectors.
-        hidden_dims: Sizes of the hidden layers.
-        dropout_rate: Share of the last hidden layer dropped in training; None for off.
     """
 
     def __init__(

@@ -13,10 +13,6 @@ class DropoutSeeds:
 
     Keras makes such generators only after :func:`prepare`; without dropout there are none and
     nothing is done.
-
-    Args:
-        layers: what is searched for generators.
-        rank: ranks drop different units.
     """
 
     def __init__(self, layers: Sequence[tf.Module], rank: int) -> None:
@@ -35,12 +31,7 @@ class DropoutSeeds:
         tf.keras.backend.experimental.enable_tf_random_generator()
 
     def start_step(self, seed: tf.Tensor, step: tf.Tensor) -> None:
-        """Set every generator to what a step uses.
-
-        Args:
-            seed: the run's, int64.
-            step: how many steps were done before, int64.
-        """
+        """Set every generator to what a step uses."""
         for index, generator in enumerate(self._generators):
             key = tf.constant([self._rank, index], tf.int64)
             pair = tf.random.experimental.stateless_fold_in(tf.stack([seed, step]), key[0])

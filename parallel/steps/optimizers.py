@@ -25,13 +25,6 @@ class WarmUpAndDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
     >>> schedule = WarmUpAndDecay(24.0, warmup_steps=4, decay_start_step=6, decay_steps=2)
     >>> [float(schedule(step)) for step in range(9)]
     [0.0, 6.0, 12.0, 18.0, 24.0, 24.0, 24.0, 6.0, 0.0]
-
-    Args:
-        rate: The rate between warm-up and decay.
-        warmup_steps: How many steps it takes to get there; 0 for none.
-        decay_start_step: With which step the decay begins; None for never.
-        decay_steps: How many steps the decay takes.
-        decay_power: Of the decay.
     """
 
     def __init__(
@@ -199,17 +192,7 @@ class Optimizer(tf.keras.optimizers.Optimizer):
 
 @register
 class Adam(Optimizer):
-    """https://arxiv.org/abs/1412.6980; of tables too every row moves in every step.
-
-    Args:
-        learning_rate: see :class:`Optimizer`.
-        beta_1: decay of the first moment.
-        beta_2: decay of the second moment.
-        epsilon: keeps the division from 0.
-        weight_decay: see :class:`Optimizer`.
-        name: of the optimizer.
-        **keras: see :class:`Optimizer`.
-    """
+    """https://arxiv.org/abs/1412.6980; of tables too every row moves in every step."""
 
     slot_names = ("m", "v")
     is_compiled_by_xla = True
@@ -262,13 +245,7 @@ class Adam(Optimizer):
 
 @register
 class LazyAdam(Adam):
-    """Adam that leaves rows of tables, and their moments, alone until a batch names them.
-
-    Args:
-        learning_rate: see :class:`Optimizer`.
-        name: of the optimizer.
-        **adam: see :class:`Adam`.
-    """
+    """Adam that leaves rows of tables, and their moments, alone until a batch names them."""
 
     is_compiled_by_xla = False
     moves_every_row = False
@@ -295,14 +272,7 @@ class LazyAdam(Adam):
 
 @register
 class SGD(Optimizer):
-    """Stochastic gradient descent without momentum.
-
-    Args:
-        learning_rate: see :class:`Optimizer`.
-        weight_decay: see :class:`Optimizer`.
-        name: of the optimizer.
-        **keras: see :class:`Optimizer`.
-    """
+    """Stochastic gradient descent without momentum."""
 
     def __init__(
         self,
@@ -335,13 +305,6 @@ class Adagrad(Optimizer):
 
     Of all else each weight has a sum of its own. Rows that a batch names several times are added
     up first.
-
-    Args:
-        learning_rate: see :class:`Optimizer`.
-        epsilon: keeps the division from 0.
-        weight_decay: see :class:`Optimizer`.
-        name: of the optimizer.
-        **keras: see :class:`Optimizer`.
     """
 
     slot_names = ("sum",)
@@ -430,10 +393,6 @@ def find_optimizer(given: Any, variables: list[tf.Variable]) -> Any:
         given: a name in :data:`CLASSES`, which gives ours; else what
             Keras takes: another name, a configuration, any Keras optimizer.
         variables: what it will train.
-
-    Raises:
-        MerlinSimError: for an optimizer that averages over ranks or scales losses by itself: the
-            training step does both, whatever the optimizer.
     """
     if isinstance(given, str) and given.lower() in CLASSES:
         given = CLASSES[given.lower()]()
@@ -473,12 +432,7 @@ class HeldRows:
     """The part that they move by: 0 leaves them as they are."""
 
     def while_applied(self, variables: list[tf.Variable], apply: Callable[[], Any]) -> None:
-        """Apply gradients, then take back what is too much.
-
-        Args:
-            variables: All that may change.
-            apply: Changes them.
-        """
+        """Apply gradients, then take back what is too much."""
         held = [(v, self.rows[v.ref()]) for v in variables if self.rows.get(v.ref())]
         before = [tf.identity(variable[:rows]) for variable, rows in held]
         with tf.control_dependencies(before):

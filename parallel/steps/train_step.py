@@ -123,11 +123,6 @@ class TrainStep:
     ) -> tuple[StepResult, tf.Tensor]:
         """Train on this rank's rows, any number of them, without knowing those of other ranks.
 
-        Args:
-            columns: the batch, dense.
-            labels: [rows], or [users, candidates] where a row has several samples.
-            sample_weight: like ``labels``; None counts every sample once.
-
         Returns:
             The result, and the mean number per rank of samples that count.
         """

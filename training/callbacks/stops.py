@@ -39,11 +39,7 @@ class StopOnNaN(Callback):
     """
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Look at the losses.
-
-        Raises:
-            MerlinSimError: With the loss, and the learning rate.
-        """
+        """Look at the losses."""
         losses, finite = self.executed.losses[:, 0].numpy(), self.executed.finite.numpy()
         wrong = np.flatnonzero(finite & ~np.isfinite(losses))
         if len(wrong):
@@ -92,11 +88,7 @@ class StopOnSignal(Callback):
         self.progress.stop_asked = lambda: bool(request)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Save and end, where any rank was asked to.
-
-        Raises:
-            Interrupted: On all ranks.
-        """
+        """Save and end, where any rank was asked to."""
         if self.executed.stopped.numpy().any():
             leave(self.model)
 

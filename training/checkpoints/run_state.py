@@ -80,13 +80,7 @@ class RunFacts:
 
     @classmethod
     def of(cls, model: Any, loader: Any, select_by: str | None = None) -> RunFacts:
-        """Find out the facts of a model that ``fit`` trains on what a loader reads.
-
-        Args:
-            model: A model of this package, compiled.
-            loader: The loader.
-            select_by: As the field.
-        """
+        """Find out the facts of a model that ``fit`` trains on what a loader reads."""
         order = {
             "seed": loader.seed,
             "shuffle": bool(loader.shuffle),
@@ -177,11 +171,7 @@ NEEDED: dict[str, Any] = {
 
 
 def check_facts(checkpoint: Checkpoint) -> None:
-    """Refuse a checkpoint that lacks what a run or an export needs to know.
-
-    Raises:
-        CheckpointError: naming what is missing or of another type.
-    """
+    """Refuse a checkpoint that lacks what a run or an export needs to know."""
     facts = checkpoint.facts
     wrong = [name for name, kind in NEEDED.items() if not isinstance(facts.get(name, ...), kind)]
     if wrong:
@@ -261,11 +251,7 @@ class RunState:
     def to_checkpoint(
         self, metrics: Mapping[str, Array] | None = None
     ) -> tuple[dict[str, Any], Iterator[ArrayPart]]:
-        """Return the facts and arrays to save, which are read one by one as they are written.
-
-        Args:
-            metrics: the states of metrics in an unfinished epoch, of all ranks.
-        """
+        """Return the facts and arrays to save, which are read one by one as they are written."""
         parts = self.parts
         whole_here = {n: v for n, v in self.variables.items() if n not in parts}
         of_metrics = {f"{METRICS}{name}": state for name, state in (metrics or {}).items()}
@@ -315,21 +301,13 @@ class RunState:
             del values  # before the next one is there
 
     def restore_own(self, checkpoint: Checkpoint) -> None:
-        """Take this rank's parts of tables over from a checkpoint, on another rank than the first.
-
-        Raises:
-            CheckpointError: where it is of another model.
-        """
+        """Take this rank's parts of tables over, on another rank than the first."""
         parts = self.parts
         own = {name: variable for name, variable in self.variables.items() if name in parts}
         assign_arrays(own, checkpoint, set(), parts)
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Take everything over from a checkpoint, on the first rank.
-
-        Raises:
-            CheckpointError: where it is of another model, dataset or order of rows.
-        """
+        """Take everything over from a checkpoint, on the first rank."""
         self.check(checkpoint)
         of_metrics = {name for name in checkpoint.arrays if name.startswith(METRICS)}
         expected = arrays_of_variables(checkpoint)
@@ -371,14 +349,6 @@ def save_together(
     report: Callable[[], None] = lambda: None,
 ) -> None:
     """Save a run of which each rank has parts that no other has; all ranks call this.
-
-    Args:
-        store: where to save.
-        state: this rank's.
-        metrics: the states of metrics in an unfinished epoch, of all ranks.
-        auc_of_held_out: see :meth:`.CheckpointStore.save`.
-        ranks: the run.
-        report: called again and again while this rank writes.
 
     Raises:
         CheckpointError: on every rank, where one cannot write.

@@ -29,12 +29,7 @@ SECOND_MOMENTS = ("v", "sum")
 
 
 class MeanRows:
-    """The means of a checkpoint's trained rows: of an item's category where it is known.
-
-    Args:
-        arrays: of the checkpoint.
-        dataset: at hand; the vocabulary of its items may give the category of each.
-    """
+    """The means of a checkpoint's trained rows: of an item's category where it is known."""
 
     def __init__(self, arrays: StoredArrays, dataset: DatasetDirectory) -> None:
         """Read the items' categories."""
@@ -130,11 +125,7 @@ class WarmStart:
     """Table -> how many rows it did not have before."""
 
     def check(self, checkpoint: Checkpoint) -> None:
-        """Refuse a checkpoint that this run cannot begin with, saying all reasons.
-
-        Raises:
-            CheckpointError: where model or optimizer are others, or ids would mean something else.
-        """
+        """Refuse a checkpoint that this run cannot begin with, saying all reasons."""
         facts = checkpoint.facts
         problems = [*self.state.facts.other_model(facts), *self._other_ids(facts)]
         if problems:
@@ -161,11 +152,7 @@ class WarmStart:
         return problems
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Take everything over, on the first rank.
-
-        Raises:
-            CheckpointError: where it cannot be.
-        """
+        """Take everything over, on the first rank."""
         self.check(checkpoint)
         # What is counted in the data is counted in those of this run.
         counted = counted_names(self.state.model)

@@ -42,23 +42,11 @@ class SamplePlaces:
 
     @classmethod
     def of(cls, feed: Loader, dataset: DatasetDirectory) -> SamplePlaces:
-        """Find out what the item's column is called.
-
-        Args:
-            feed: The evaluation's feed; not shuffled, and no rows left out.
-            dataset: What it reads.
-        """
+        """Find out what the item's column is called."""
         return cls(feed, next(iter(dataset.channels.get(TARGET_ITEM_FEATURES, ())), None))
 
     def of_batch(self, step: int, given: Any, samples: int, columns: Mapping[str, Array]) -> Places:
-        """Find the samples of this rank's batch of a step.
-
-        Args:
-            step: Which step.
-            given: What the feed gave for it.
-            samples: How many samples count.
-            columns: The column of the target item, of these.
-        """
+        """Find the samples of this rank's batch of a step."""
         items = np.full(samples, NONE)
         if self.item is not None:
             items = columns[self.item].astype(np.int64)
@@ -186,25 +174,10 @@ def evaluate(
 
     Nothing of a sample is kept, unless ``places`` asks for it or GAUC needs it: where the samples
     of a user do not come one after another on one rank.
-
-    Args:
-        predict: the model's forward pass.
-        feed: this rank's rows, in the stored order; ``contiguous`` where there are several ranks.
-        ranks: the run.
-        log: shows progress.
-        user: the column by which GAUC groups; None for no GAUC.
-        stopped: whether this rank was asked to stop.
-        alive: called with every batch.
-        tells_steps: whether the log takes an entry for each step.
-        title: what the line of progress is called.
-        places: finds the samples in the dataset; the result has every row then, with its place.
-        extra: further metrics, of labels and probabilities, [samples, 1].
+    ``feed`` has this rank's rows in the stored order, ``contiguous`` where there are several ranks.
 
     Returns:
         The metrics and the further ones by name, or None where a rank was asked to stop.
-
-    Raises:
-        MerlinSimError: where scores are NaN.
     """
     steps = feed.plan(0).steps
     begin, samples = time.perf_counter(), 0
@@ -266,13 +239,7 @@ def _has_users_together(feed: Loader, user: str, ranks: Ranks, log: RunLog) -> b
 
 
 class HeldOutMetrics:
-    """The metrics of a pass.
-
-    Args:
-        user: the column by which GAUC groups; None for no GAUC.
-        users_are_together: whether the samples of each user come one after another.
-        extra: further metrics.
-    """
+    """The metrics of a pass."""
 
     def __init__(
         self,
@@ -312,17 +279,7 @@ class HeldOutMetrics:
     def result(
         self, wrong: int, ranks: Ranks, scored: ScoredRows | None, has_scores: bool
     ) -> tuple[Evaluation, dict[str, float]]:
-        """Add up what all ranks have counted: what is known of all rows, and the further metrics.
-
-        Args:
-            wrong: scores of this rank that are NaN.
-            ranks: the run.
-            scored: all rows, on the first rank, where they were kept.
-            has_scores: whether they were.
-
-        Raises:
-            MerlinSimError: where scores are NaN.
-        """
+        """Add up what all ranks have counted: of all rows, and the further metrics."""
         metrics = [self.auc, self.log_loss, self.calibration, *self.extra]
         metrics += [] if self.gauc is None else [self.gauc]
         for variable, total in zip(variables_of(metrics), states_over_ranks(metrics), strict=True):

@@ -90,10 +90,6 @@ class AUC(WholeNumbers):
     """``tf.keras.metrics.AUC(8000)``, the published one.
 
     Its thresholds are evenly spaced over 0 to 1, with trapezoids under the ROC curve.
-
-    Args:
-        name: of the metric.
-        dtype: Keras's; what is counted are whole numbers.
     """
 
     def __init__(self, name: str = "auc", dtype: Any = None) -> None:
@@ -321,11 +317,7 @@ class GAUC(WholeNumbers):
         return tf.cast(total / samples, tf.float32)
 
     def exact_result(self) -> float | None:
-        """Return the mean area in float64.
-
-        Raises:
-            MerlinSimError: where a user had more samples than can be carried.
-        """
+        """Return the mean area in float64."""
         samples, sums, *_, too_many = self.add_up([[v.numpy() for v in self.variables]])
         if too_many:
             raise MerlinSimError(
@@ -338,9 +330,6 @@ class GAUC(WholeNumbers):
         """Return the state of one metric for those of several ranks.
 
         Of the stored order each rank has had one part; where one ends, a user may go on.
-
-        Args:
-            states: The values of ``variables``, of each rank.
         """
         samples, sums, ended, too_many = (np.sum([s[n] for s in states], 0) for n in (0, 1, 2, 7))
         users: list[int] = []

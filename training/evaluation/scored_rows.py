@@ -25,12 +25,7 @@ SMALLEST_PROBABILITY = 1e-7
 
 
 def threshold_places(labels: Array, probabilities: Array) -> Array:
-    """Return the place of each row among the counts of non-clicks, then of clicks.
-
-    Args:
-        labels: [rows], clicks where above 0.5.
-        probabilities: [rows].
-    """
+    """Return the place of each row among the counts of non-clicks, then of clicks."""
     place = np.ceil(probabilities.astype(np.float32) * np.float32(THRESHOLDS - 1)) - 1
     between = np.clip(place, 0, THRESHOLDS - 2).astype(np.int64)
     return np.asarray(between + (labels > 0.5) * (THRESHOLDS - 1))
@@ -58,10 +53,6 @@ def exact_auc(labels: Array, probabilities: Array) -> float | None:
     0.75
     >>> exact_auc(np.array([True]), np.array([0.2])) is None
     True
-
-    Args:
-        labels: [rows], clicks where true.
-        probabilities: [rows].
     """
     clicks, others = probabilities[labels], np.sort(probabilities[~labels])
     if not len(clicks) or not len(others):
@@ -108,11 +99,7 @@ class ScoredRows:
     """Where the rows stand in the dataset, if that was kept."""
 
     def write(self, path: Path) -> None:
-        """Write a parquet file that is there whole or not at all.
-
-        Raises:
-            MerlinSimError: where it cannot be written.
-        """
+        """Write a parquet file that is there whole or not at all."""
         columns = (self.users, self.labels, self.scores)
         arrays = {
             name: pa.array(column, kind)
@@ -127,11 +114,7 @@ class ScoredRows:
 
     @classmethod
     def read(cls, path: Path) -> ScoredRows:
-        """Read what :meth:`write` wrote.
-
-        Raises:
-            MerlinSimError: where the file is not of that form.
-        """
+        """Read what :meth:`write` wrote."""
         try:
             table = pq.read_table(path, schema=pa.schema(COMPARED.items()))
         except (OSError, pa.ArrowException) as error:
@@ -142,20 +125,12 @@ class ScoredRows:
 
 
 def check_scores(scores: Array, what: str) -> None:
-    """Refuse scores that are no numbers, of which no metric can be made.
-
-    Raises:
-        MerlinSimError: With how many there are.
-    """
+    """Refuse scores that are no numbers, of which no metric can be made."""
     refuse_not_a_number(int(np.isnan(scores).sum()), len(scores), what)
 
 
 def refuse_not_a_number(wrong: int, of: int, what: str) -> None:
-    """Refuse scores of which some are NaN.
-
-    Raises:
-        MerlinSimError: With how many there are.
-    """
+    """Refuse scores of which some are NaN."""
     if wrong:
         raise MerlinSimError(
             f"{what} should be numbers. Received: NaN for {wrong:,} of {of:,} rows. The "

@@ -26,19 +26,7 @@ def search_rows(
     narrator: Narrator,
     best: int | None = None,
 ) -> list[SearchRow]:
-    """Compare the search stage with exact attention on test data.
-
-    Args:
-        model: A trained model.
-        dataset: The dataset directory it was trained on.
-        most: Rows of test that are looked at, from the first.
-        category_feature: As in :func:`~merlin_sim.models.search_report.search_report`.
-        narrator: Shows progress.
-        best: How many positions are to be found, as there.
-
-    Raises:
-        MerlinSimError: Where the model has no search stage.
-    """
+    """Compare the search stage with exact attention on test data."""
     if not family_of(model).has_search:
         having = ", ".join(name for name, family in families().items() if family.has_search)
         raise MerlinSimError(

@@ -127,9 +127,6 @@ def latency_values(latencies: list[float]) -> dict[str, float]:
 
     >>> latency_values([1.0, 3.0])["latency_mean"]
     2000.0
-
-    Args:
-        latencies: in seconds.
     """
     shown = 1000 * np.array(latencies)
     percentiles = {f"latency_p{p}": float(np.percentile(shown, p)) for p in (90, 95, 99)}

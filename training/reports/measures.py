@@ -42,11 +42,7 @@ MEASURES = {
 
 
 def measure_of(name: str) -> Measure:
-    """Return a measure by its name in the log.
-
-    Raises:
-        MerlinSimError: where it is none.
-    """
+    """Return a measure by its name in the log."""
     if name not in MEASURES:
         raise MerlinSimError(f"measures should be of {', '.join(MEASURES)}. Received: {name!r}")
     return MEASURES[name]

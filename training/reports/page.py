@@ -110,9 +110,6 @@ class Page:
             directory: Where they go.
             name: Of the page.
             document: What NAME.json has, with a digest. It is written last: where it is, all is.
-
-        Raises:
-            MerlinSimError: where they cannot be written.
         """
         record = directory / f"{name}.json"
         try:

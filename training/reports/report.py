@@ -53,14 +53,7 @@ def spread_table(settings: Sequence[Setting], measure: str) -> Table | None:
 
 
 class Differences:
-    """Compares settings with one of them.
-
-    Args:
-        settings: at least one.
-        measure: what is compared.
-        reference: with what; the first by default.
-        narrator: Reports progress of the draws of test users, which take a while.
-    """
+    """Compares settings with one of them."""
 
     def __init__(
         self,
@@ -208,10 +201,6 @@ def write_report(
             their seed alone are one setting; the first setting is what others are compared with.
         output: directory of the report; by default ``report`` in the first results directory.
         narrator: Reports progress of long work.
-
-    Raises:
-        MerlinSimError: where a directory holds no run or is named twice, or the report cannot be
-            written.
     """
     _require_each_once(results_dirs)
     runs = _named_apart([read_results(path) for path in results_dirs])

@@ -52,9 +52,6 @@ def read_results(path: Path, log_filename: str | None = None) -> RunResults:
     Args:
         path: as given to ``merlin-sim train --results_dir``.
         log_filename: the log's name, where the configuration beside it does not say.
-
-    Raises:
-        MerlinSimError: where there is no log, or a line of it is not what a run writes.
     """
     if not path.is_dir():
         raise MerlinSimError(f"{path}: expected a results directory; there is none.")

@@ -45,11 +45,7 @@ class UserBootstrap:
         self.seed = seed
 
     def aucs(self, rows: ScoredRows) -> Array:
-        """Return the AUC of one run on each set of users, [draws]; NaN where it has none.
-
-        Raises:
-            MerlinSimError: where the rows are not of the same test data.
-        """
+        """Return the AUC of one run on each set of users, [draws]; NaN where it has none."""
         return self.draw({"auc": self.auc(rows)})["auc"]
 
     @property
@@ -60,12 +56,7 @@ class UserBootstrap:
     def draw(
         self, measures: Mapping[Key, OfUsers], drawn: Callable[[], None] = lambda: None
     ) -> dict[Key, Array]:
-        """Compute measures on the same sets of users, [draws] each.
-
-        Args:
-            measures: of :meth:`auc` and the like, by any key.
-            drawn: called after each set.
-        """
+        """Compute measures on the same sets of users, [draws] each."""
         values = []
         for times in self._times_drawn():
             values.append([measure(times) for measure in measures.values()])
@@ -78,9 +69,6 @@ class UserBootstrap:
         Args:
             rows: of the run.
             of: [rows], true where a row counts; None for all.
-
-        Raises:
-            MerlinSimError: where the rows are not of the same test data.
         """
         labels, scores, user = self._chosen(rows, of)
         place = threshold_places(labels, scores)

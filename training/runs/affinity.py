@@ -28,11 +28,6 @@ def set_up_process(
     """Bind this process to its cores and say how many threads TensorFlow may make.
 
     To be called before TensorFlow is imported, which is when it settles both.
-
-    Args:
-        config: the run's.
-        local: this rank on its machine.
-        near: see :func:`set_affinity`.
     """
     set_affinity(config.affinity, *local, near)
     family = families().get(str(config.model_type))  # one's own may import TensorFlow

@@ -42,11 +42,7 @@ class InferenceRun(RunParts):
         return values
 
     def _check_grown(self, checkpoint: Checkpoint) -> None:
-        """Refuse a dataset that has ids of which the model has no rows.
-
-        Raises:
-            CheckpointError: naming the domains, and what can be done.
-        """
+        """Refuse a dataset that has ids of which the model has no rows."""
         note = IdsNote.parse(checkpoint.facts.get(IDS))
         grown = [] if note is None else grown_domains(note, self.dataset.schema)
         if grown:

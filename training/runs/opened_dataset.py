@@ -21,10 +21,6 @@ def open_dataset(config: RunConfig) -> DatasetDirectory:
     """Open the directory; both mappings must be there, in files that the feed reads.
 
     Where only a checkpoint knows the model, :func:`check_model` comes when that is read.
-
-    Raises:
-        MerlinSimError: with everything in which the dataset is not what the model takes; where the
-            model's options are not what they should be.
     """
     family = None if config.model_type is None else find_family(config.model_type)
     options = None
@@ -74,20 +70,12 @@ def _check_xla(config: RunConfig, family: Family) -> None:
 
 
 def check_model(dataset: DatasetDirectory, model_type: str) -> None:
-    """Refuse a dataset that is not what the model takes.
-
-    Raises:
-        MerlinSimError: with everything in which it is not.
-    """
+    """Refuse a dataset that is not what the model takes."""
     find_family(model_type).contract.check(dataset.spec)
 
 
 def make_results_directory(config: RunConfig) -> None:
-    """Make the directory of results.
-
-    Raises:
-        MerlinSimError: where it cannot be made.
-    """
+    """Make the directory of results."""
     try:
         config.results_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -67,11 +67,7 @@ class RunParts:
         return own_variables(self.model)
 
     def checkpoint_of_every_rank(self) -> Checkpoint | None:
-        """Open the first rank's checkpoint, which that one has compared with its digests, on all.
-
-        Raises:
-            CheckpointError: on every rank, where one cannot read it.
-        """
+        """Open the first rank's checkpoint, which that one has checked, on all."""
         ours = self.checkpoint
         known = None if ours is None else (ours.path, ours.sums)
         known = collectives.broadcast_object(known, self.ranks)
@@ -95,12 +91,7 @@ class RunParts:
         return Predictor(self.model, self.compiles_all, parts)
 
     def test_feed(self, columns: list[str] | None = None, mapping: str = "test") -> Loader:
-        """Open this rank's rows of the test data, or of another mapping, as stored.
-
-        Args:
-            columns: what is read; by default what the model serves from, and the labels.
-            mapping: which rows.
-        """
+        """Open this rank's rows of the test data, or of another mapping, as stored."""
         if columns is None:
             channels = self.dataset.channels
             columns = [*self.family.served_columns(channels), self.family.label(channels)]

@@ -63,16 +63,7 @@ def batch_shares(global_batch_size: int, share: float, unit: int) -> BatchShares
 
 
 def open_replayed(place: Path, feature_spec: str, dataset: DatasetDirectory) -> DatasetDirectory:
-    """Open the older dataset, whose rows have to be ones that the new one could have.
-
-    Args:
-        place: its directory.
-        feature_spec: the name of its spec.
-        dataset: the new one.
-
-    Raises:
-        MerlinSimError: with all in which it does not fit the new one.
-    """
+    """Open the older dataset, whose rows have to be ones that the new one could have."""
     old = DatasetDirectory.open(place, feature_spec=feature_spec)
     old.stored_files("train")
     wanted, found = _columns(dataset), _columns(old)

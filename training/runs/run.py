@@ -52,11 +52,7 @@ from .training_run import TrainingRun
 def settle_candidates(
     config: RunConfig, dataset: DatasetDirectory, family: Family, ranks: Ranks
 ) -> int:
-    """Return how many candidates a row of a batch has: 1 where the run reads plain rows.
-
-    Raises:
-        MerlinSimError: where what is asked for does not fit dataset, model or batch.
-    """
+    """Return how many candidates a row of a batch has: 1 where the run reads plain rows."""
     candidates = config.candidates
     if candidates is None:
         if dataset.users is None or not family.takes_candidates or config.positions_together:
@@ -85,11 +81,7 @@ FACTS = "run.json"
 
 
 def run(config: RunConfig) -> dict[str, Any]:
-    """Train or infer as configured; all ranks of a run call this.
-
-    Returns:
-        The results that were logged last.
-    """
+    """Train or infer as configured, and return the results; all ranks of a run call this."""
     ranks = collectives.start()
     try:
         with Watchdog(ranks, config.stall_timeout) as watchdog:
@@ -134,13 +126,7 @@ class RankLost(MerlinSimError):
 
 
 class Run:
-    """One run on one rank.
-
-    Args:
-        config: as given; a seed is drawn where it has none.
-        ranks: this process among the others.
-        watchdog: active; every step is reported to it.
-    """
+    """One run on one rank."""
 
     def __init__(self, config: RunConfig, ranks: Ranks, watchdog: Watchdog) -> None:
         """Remember how the run is configured."""

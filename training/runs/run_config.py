@@ -361,15 +361,7 @@ def _plain(value: Any) -> Any:
 
 
 def read_config(path: Path, known: list[str]) -> dict[str, Any]:
-    """Read a run's YAML: published or own names with their values.
-
-    Args:
-        path: the file.
-        known: the names that may be in it.
-
-    Raises:
-        MerlinSimError: if the file cannot be read, or naming all keys that are not known.
-    """
+    """Read a run's YAML: published or own names with their values."""
     try:
         content = yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

@@ -23,17 +23,7 @@ def wanted_of(config: RunConfig, ranks: int) -> Wanted:
 def plan_of(
     config: RunConfig, dataset: DatasetDirectory, options: Mapping[str, Any], ranks: int
 ) -> Plan:
-    """Make the plan of a run; ``merlin-sim plan`` shows it.
-
-    Args:
-        config: of the run.
-        dataset: opened.
-        options: of the model, by name.
-        ranks: how many there are.
-
-    Raises:
-        MerlinSimError: where the family has no tables that can be spread, or they do not fit.
-    """
+    """Make the plan of a run; ``merlin-sim plan`` shows it."""
     family = find_family(str(config.model_type))
     tables = family.tables(dataset.schema, family.options.parse(dict(options)))
     if not tables:

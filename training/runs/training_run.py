@@ -61,9 +61,6 @@ def named_objects(names: str | None) -> list[Any]:
 
     >>> [type(metric).__name__ for metric in named_objects("tensorflow.keras.metrics:Precision")]
     ['Precision']
-
-    Raises:
-        MerlinSimError: Naming what cannot be found.
     """
     return [_named_object(name.strip()) for name in (names or "").split(",") if name.strip()]
 

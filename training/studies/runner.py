@@ -346,11 +346,7 @@ def search_folder(number: int) -> str:
 
 
 def require_all(runner: StudyRunner) -> None:
-    """Refuse to succeed where runs failed.
-
-    Raises:
-        MerlinSimError: naming them.
-    """
+    """Refuse to succeed where runs failed."""
     if runner.failed:
         names = "; ".join(runner.failed)
         raise MerlinSimError(

@@ -26,11 +26,7 @@ NO_OPTUNA = (
 
 
 def require_optuna() -> None:
-    """Refuse a search where there is no Optuna.
-
-    Raises:
-        MerlinSimError: saying how to get it.
-    """
+    """Refuse a search where there is no Optuna."""
     try:
         import optuna
     except ImportError as error:
@@ -39,15 +35,7 @@ def require_optuna() -> None:
 
 
 class SearchMemory:
-    """The trials of a search and their results, and the next ones.
-
-    Args:
-        root: the study's results directory.
-        search: what is searched.
-
-    Raises:
-        MerlinSimError: where the directory holds the search of another space.
-    """
+    """The trials of a search and their results, and the next ones."""
 
     def __init__(self, root: Path, search: Search) -> None:
         """Open the storage, or make it."""

@@ -83,11 +83,7 @@ class StudyFile:
 
 
 def read_study(path: Path) -> StudyFile:
-    """Read a study's file.
-
-    Raises:
-        SpecError: with everything that is wrong with it.
-    """
+    """Read a study's file."""
     node, problems = read_yaml(path)
     if node is None:
         raise SpecError(path, problems)

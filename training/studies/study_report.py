@@ -25,11 +25,7 @@ MOST_COMPARED = 10
 
 
 def write_study_report(study: SettledStudy, narrator: Narrator | None = None) -> Report:
-    """Write report/study.html, study.md and the figures of what there is by now.
-
-    Raises:
-        MerlinSimError: where there is nothing yet, or it cannot be written.
-    """
+    """Write report/study.html, study.md and the figures of what there is by now."""
     page = Page(study.file.title)
     searched = _Searched.of(study)
     trials = _of_grid(study) if searched is None else searched.trials

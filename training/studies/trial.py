@@ -79,11 +79,7 @@ class Trial:
         return Path(saved) if CheckpointStore(Path(saved)).names() else None
 
     def prepare(self) -> Path:
-        """Write its configuration, or compare it with the one that is there.
-
-        Raises:
-            MerlinSimError: where the directory is of a run with other options.
-        """
+        """Write its configuration, or refuse a directory of a run with other options."""
         path = self.directory / CONFIG
         wanted = self.config
         try:
@@ -222,11 +218,7 @@ class SettledStudy:
         return [(values, self.trials(values)) for values in grid_of(self.file)]
 
     def make(self) -> None:
-        """Make the results directory, with the file that the runs are of.
-
-        Raises:
-            MerlinSimError: where it cannot be made.
-        """
+        """Make the results directory, with the file that the runs are of."""
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             write_replacing(self.root / COPY, self.file.path.read_text(encoding="utf-8"))
@@ -239,11 +231,7 @@ class SettledStudy:
         return TEST if self.file.options.get(SELECT_BY) == TEST else VALIDATION
 
     def check_search(self) -> None:
-        """Refuse a search that has nothing to choose by.
-
-        Raises:
-            MerlinSimError: naming the datasets without validation data.
-        """
+        """Refuse a search that has nothing to choose by."""
         chooses_by = self.file.options.get(SELECT_BY)
         if self.file.search is None or chooses_by == TEST:
             return

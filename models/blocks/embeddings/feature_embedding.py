@@ -81,16 +81,13 @@ class FeatureEmbedding(Block):
         super().build(input_shape)
 
     def call(self, inputs: Mapping[str, Any], with_gradient: bool = True) -> dict[str, Any]:
-        """Look ids up.
+        """Look ids up: column name -> vectors, with one axis more than the ids.
 
         Args:
             inputs: Column name -> ids of any shape, or a list or tuple of such tensors (the parts
                 of a split history, each looked up by itself).
             with_gradient: Whether to prepare for a gradient. Without, lookups cost less, and a
                 gradient that is asked for all the same has a row for each id.
-
-        Returns:
-            Column name -> vectors, with one axis more than the ids.
         """
         parts_of: dict[str, list[tf.Tensor]] = {domain: [] for domain in self.tables}
         padded_of: dict[str, list[bool]] = {domain: [] for domain in self.tables}
@@ -268,9 +265,6 @@ def mean_vectors(vectors: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
     Args:
         vectors: [..., length, dim].
         ids: [..., length], 0 where the list has ended.
-
-    Returns:
-        [..., dim].
     """
     mask = tf.cast(ids > 0, vectors.dtype)[..., tf.newaxis]
     total = tf.reduce_sum(vectors * mask, axis=-2)
@@ -288,10 +282,6 @@ class TimeIntervalEmbedding(ConfiguredBlock):
     >>> embedding = TimeIntervalEmbedding(dim=4, buckets=8)
     >>> embedding.bucket(tf.constant([0.0, 1.0, 6.9, 1e9, -5.0])).numpy().tolist()
     [0, 1, 2, 7, 0]
-
-    Args:
-        dim: Length of the vectors.
-        buckets: Rows of the table.
     """
 
     def __init__(self, dim: int, buckets: int = 32, **kwargs: Any) -> None:

@@ -27,12 +27,6 @@ class InitialTable(tf.keras.initializers.Initializer):
 
     However a table is cut, its parts together begin as the whole table would: that is why a part
     draws whole rows and keeps its columns.
-
-    Args:
-        limit: of the values.
-        shard: the rows and columns that are wanted.
-        rows: of the whole table.
-        width: of the whole table.
     """
 
     def __init__(self, limit: float, shard: Shard, rows: int, width: int) -> None:
@@ -136,13 +130,7 @@ class TablePart:
 
 
 class PartOfTable(tf.keras.layers.Embedding):
-    """Keras's layer of a table, with the rows and columns that one rank has, none perhaps.
-
-    Args:
-        part: which those are.
-        start: what draws their first values.
-        name: of the table.
-    """
+    """Keras's layer of a table, with the rows and columns that one rank has, none perhaps."""
 
     def __init__(self, part: TablePart, start: InitialTable, name: str) -> None:
         """Take the sizes of the part."""
@@ -173,11 +161,7 @@ def own_variables(model: tf.Module) -> list[tf.Variable]:
 
 
 def check_whole(model: tf.Module, method: str) -> None:
-    """Refuse what knows of no other ranks' parts, where a model has only parts of its tables.
-
-    Raises:
-        MerlinSimError: naming the method.
-    """
+    """Refuse what knows of no other ranks' parts, where a model has only parts of its tables."""
     if table_parts(model):
         raise MerlinSimError(
             f"`{method}` should be called on a model with whole tables. Received: one whose tables "
@@ -187,11 +171,7 @@ def check_whole(model: tf.Module, method: str) -> None:
 
 
 def placed_table(spread: Spread, name: str, rows: int, width: int) -> tf.keras.layers.Layer:
-    """Make Keras's layer of a table with the rows and columns that this rank has, none perhaps.
-
-    Raises:
-        MerlinSimError: where the plan has no such table.
-    """
+    """Make Keras's layer of a table with the rows and columns that this rank has, none perhaps."""
     placed = spread.plan.by_name.get(name)
     if placed is None or (placed.table.rows, placed.table.width) != (rows, width):
         found = placed and [placed.table.rows, placed.table.width]
@@ -236,15 +216,12 @@ class SpreadLookup:
         ids: Mapping[str, list[tf.Tensor]],
         with_gradient: bool,
     ) -> dict[str, list[tf.Tensor]]:
-        """Look up, for each table, several tensors of ids.
+        """Look up several tensors of ids in each table: table -> the vectors of each tensor.
 
         Args:
             weights: table -> what this rank has of it.
             ids: table -> ids; a table without any is left out.
             with_gradient: whether to prepare for a gradient.
-
-        Returns:
-            Table -> for each tensor of ids the vectors.
         """
         tables = [placed for placed in self.tables if ids.get(placed.table.name)]
         if not tables:

@@ -35,9 +35,6 @@ def table_lookup(
         ids: Whole numbers below ``rows``, each tensor of any shape.
         padded: Of each tensor of ids, whether its 0 stands for no item, whose vector nothing that
             is trained depends on; none are where this is left out.
-
-    Returns:
-        For each tensor of ids, [...], the rows, [..., dim].
     """
     form = form_of_table_gradients()
     if form is TableGradient.ROW_FOR_EACH_ID:

@@ -182,9 +182,6 @@ class TargetAttentionUnit(AttentionUnit):
 
     Positions are marked, not gathered: the softmax is over those kept. Where the search scored by
     the same attention, as TWIN's does, its scores are taken.
-
-    Args:
-        attention: What attends; a search may have the same.
     """
 
     has_mean = False
@@ -247,9 +244,6 @@ class CollisionAttentionUnit(AttentionUnit):
     >>> unit = CollisionAttentionUnit()
     >>> unit(Target(tf.ones([1, 1, 1]), {}), history, found).attended.numpy().tolist()
     [[[2.5]]]
-
-    Args:
-        counts: Whether to give the strengths' sum.
     """
 
     has_mean = False

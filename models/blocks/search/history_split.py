@@ -38,10 +38,6 @@ class HistorySplit(ConfiguredBlock):
     ([[0, 0, 4]], [[[5, 6]]])
     >>> split(tf.constant([[1, 2, 3, 4, 5, 6]]), tf.constant([[5, 6]])).short.numpy().tolist()
     [[[4, 5], [5, 6]]]
-
-    Args:
-        long_length: How many positions the long part of a window has.
-        short_length: How many the short part has.
     """
 
     def __init__(self, long_length: int, short_length: int, **kwargs: Any) -> None:
@@ -78,12 +74,7 @@ class HistorySplit(ConfiguredBlock):
         return begins[..., tf.newaxis] + tf.range(self.short_length)
 
     def masks(self, real: tf.Tensor, ends: tf.Tensor | None = None) -> SplitHistory:
-        """Say which positions each candidate sees, of those that are ``real``.
-
-        Args:
-            real: [users, places], bool.
-            ends: As above.
-        """
+        """Say which positions each candidate sees, of those that are ``real``."""
         parts = self(real, ends)
         long = parts.long[:, tf.newaxis]
         if ends is None:
