@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 import merlin.models.tf as mm
 import tensorflow as tf
+from merlin.models.io import save_merlin_metadata
 from merlin.models.tf.core.base import Block
 from merlin.models.tf.inputs.embedding import EmbeddingTable
 from merlin.schema import Schema, Tags
 
+from ..foundation.process_wide import quiet_save
+from ..parallel.checkpoints.checkpoint_store import choose_checkpoint
+from ..parallel.ranks.collectives import joined
 from ..schemas.channels import domain_of
 from ..schemas.dataset import DatasetDirectory
 from .blocks.checks import OptionError, check_choice
 from .blocks.embeddings.feature_embedding import FeatureEmbedding, given_tables, tables_config
+from .blocks.embeddings.left_padding import LeftPadding
+from .blocks.embeddings.spread_tables import check_whole
 from .blocks.serialization import schema_from, schema_json
 from .losses import LossMeans
 from .options import CheckedOptions
-from .savable_model import SavableModel
+from .saving import (
+    check_saved_model,
+    check_weights_path,
+    columns_signature,
+    is_checkpoint,
+    output_schema,
+    restored_model,
+    serving_function,
+)
+from .trainable_model import TrainableModel
 
 
 def with_one_target(schema: Schema, label: str | None = None) -> Schema:
@@ -61,10 +77,10 @@ class ColumnsBlock(Block, Generic[AnyOptions]):
 
     part_names: ClassVar[tuple[str, ...]] = ("tables", "label")
     """What is passed in beside schema and options."""
-
     options_type: ClassVar[type[Any]]
     is_input: ClassVar[bool] = True  # Merlin's mark of a block that takes columns
     channels: Any
+    padding: LeftPadding
     built: bool
 
     def __init__(
@@ -117,6 +133,11 @@ class ColumnsBlock(Block, Generic[AnyOptions]):
         """Length of the last hidden layer."""
         raise NotImplementedError
 
+    def features(self, columns: Mapping[str, Any], with_negatives: bool = False) -> Any:
+        """Sort a batch of columns, ragged or padded, into channels."""
+        self.check_columns(self.channels.missing(columns, with_negatives), columns)
+        return self.channels.gather(self.padding(columns))
+
     def check_columns(self, missing: Sequence[str], received: Iterable[str]) -> None:
         """Refuse a batch that lacks columns.
 
@@ -157,7 +178,7 @@ AnyModel = TypeVar("AnyModel", bound="BlockModel")
 AnyLosses = TypeVar("AnyLosses", bound=Any)
 
 
-class BlockModel(SavableModel):
+class BlockModel(TrainableModel):
     """A block of this package and the logit of its last hidden layer, as a Merlin model.
 
     It is ``mm.Model(block, mm.BinaryOutput(label))`` with the same weights. ``predict`` gives the
@@ -328,3 +349,78 @@ class BlockModel(SavableModel):
     ) -> AnyModel:
         """Rebuild the model from ``get_config``."""
         return cls(**config)
+
+    def save(
+        self,
+        export_path: str | Path,
+        include_optimizer: bool = True,
+        save_traces: bool = False,
+        *,
+        overwrite: bool = True,
+        save_format: str | None = None,
+        options: tf.saved_model.SaveOptions | None = None,
+    ) -> None:
+        """Save as a SavedModel whose signature is the schema: one input for each column.
+
+        A ragged history is two inputs, ``name__values`` and ``name__offsets``, as Merlin's loader
+        gives it. The label is no input, nor is what only training reads. The schema of inputs and
+        outputs is saved beside, as by Merlin.
+
+        Args:
+            export_path: Directory to write.
+            include_optimizer: Whether to save the optimizer's state.
+            save_traces: Whether to save each layer's traced functions too. ``load`` rebuilds the
+                model from its configuration and does not need them, nor does serving; with them
+                saving and loading take about ten times as long.
+            overwrite: Whether to replace what is there, or, as Keras does, to ask.
+            save_format: None or ``"tf"``; there is no other.
+            options: TensorFlow's options of a SavedModel.
+        """
+        check_saved_model(export_path, save_format)
+        check_whole(self, "save")
+        if not joined().is_first:
+            return
+        signature = columns_signature(self.served_schema)
+        if self._saved_model_inputs_spec is None:
+            self._set_save_spec(signature)
+        with quiet_save():
+            tf.keras.Model.save(
+                self,
+                str(export_path),
+                overwrite=overwrite,
+                options=options,
+                include_optimizer=include_optimizer,
+                save_format="tf",
+                save_traces=save_traces,
+                signatures=serving_function(self, signature, self.output_block.full_name),
+            )
+        outputs = output_schema(self.output_block.full_name)
+        save_merlin_metadata(export_path, self.served_schema, outputs)
+
+    def save_weights(self, filepath: str | Path, *args: Any, **kwargs: Any) -> Any:
+        """Do as Keras does: to a TensorFlow checkpoint, or a file that ends in .weights.h5."""
+        check_weights_path(filepath)
+        check_whole(self, "save_weights")
+        return super().save_weights(str(filepath), *args, **kwargs)
+
+    @classmethod
+    def load(cls: type[AnyModel], export_path: str | Path) -> AnyModel:
+        """Load a model that ``save`` wrote, or one out of the checkpoints of ``merlin-sim train``.
+
+        Args:
+            export_path: A SavedModel, a run's directory of checkpoints (the best one is
+                taken), or one ``step-...`` in it.
+
+        Raises:
+            OptionError: Where a model of another class was saved there.
+            CheckpointError: Where the checkpoint is damaged, or of another class.
+        """
+        if is_checkpoint(export_path):
+            model = restored_model(choose_checkpoint(Path(export_path)), cls)
+        else:
+            model = super().load(str(export_path))
+        if not isinstance(model, cls):
+            raise OptionError(
+                f"{export_path} should be of a {cls.__name__}. Received: {type(model).__name__}"
+            )
+        return model

@@ -25,7 +25,6 @@ class ComposedStep(NamedTuple):
 
     sample_weight: Any
     """As the batch has it; None counts every sample once."""
-
     shares: dict[str, float]
     """By label, the weight of its output's loss beside those that a block adds."""
 

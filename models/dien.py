@@ -25,7 +25,6 @@ class ShortHistory(NamedTuple):
     """The items' vectors, zeros where there is no position: [users, windows, short, dim], or
     [users, 1, span, dim] where :class:`ShortWindows` are cut so.
     """
-
     mask: tf.Tensor
     """Where there is one: [users, windows, short], bool."""
 
@@ -38,13 +37,10 @@ class ShortWindows(NamedTuple):
 
     split: HistorySplit
     """Where histories are split."""
-
     ends: tf.Tensor | None
     """The windows' ends: [users, windows]; None where all candidates see the whole history."""
-
     in_span: tf.Tensor | None
     """Where each window is in the span: [users, windows, short]; None where each is cut out."""
-
     one_pass: bool
     """Whether the model goes over the span, and not over each window."""
 

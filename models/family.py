@@ -11,20 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
 from enum import Enum
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 from ..parallel.placement.plan import Table
 from ..schemas.channels import LABEL, POSITIVE_HISTORY, TARGET_ITEM_FEATURES, ChannelContract
 
 
-class HasWidths(Protocol):
-    """Options that tell how long vectors are."""
-
-    def widths(self, features: list[str]) -> list[int]:
-        """Return the length of each feature's vector."""
-
-
-def tables_of(schema: Any, options: HasWidths, names: Sequence[str]) -> list[Table]:
+def tables_of(schema: Any, options: Any, names: Sequence[str]) -> list[Table]:
     """Return one table for each domain of some categorical columns."""
     columns = [schema[name] for name in names]
     widths = options.widths([column.name for column in columns])

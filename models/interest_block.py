@@ -57,7 +57,10 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
         self.attention_embedding = self._make_attention_embedding()
         self.item_dim: int = sum(width_of[name] for name in self.channels.target_item)
         self.user_dim: int = sum(width_of[name] for name in self.channels.user)
-        self.counts = self._make_counts() if self.options.history_counts else None
+        self.counts: HistoryCounts | None = None
+        if self.options.history_counts:
+            length = self.channels.history_length
+            self.counts = HistoryCounts(length, dtype=self._dtype_policy, name="counts")
         self.similarity: HistorySimilarity | None = None
         if self.options.history_similarity:
             self.similarity = HistorySimilarity(dtype=self._dtype_policy, name="similarity")
@@ -147,11 +150,6 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
         """
         raise NotImplementedError
 
-    def features(self, columns: Mapping[str, Any], with_negatives: bool = False) -> Features:
-        """Sort a batch of columns, ragged or padded, into channels."""
-        self.check_columns(self.channels.missing(columns, with_negatives), columns)
-        return self.channels.gather(self.padding(columns))
-
     def call(
         self,
         inputs: dict[str, Any],
@@ -169,7 +167,7 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
         return outputs.hidden
 
     def _add_inner_losses(self, outputs: Outputs, targets: Any) -> None:
-        if not outputs.has_inner_losses:
+        if outputs.stage_one_logits is None and outputs.auxiliary is None:
             return
         label = self.channels.label
         labels = targets[label] if isinstance(targets, dict) else targets
@@ -195,10 +193,6 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
         """Make attention without a softmax, whose heads share an item vector's length."""
         head_dim = -(-self.item_dim // heads)
         return SummedAttention(heads, head_dim, dtype=self._dtype_policy, name="sums")
-
-    def _make_counts(self) -> HistoryCounts:
-        length = self.channels.history_length
-        return HistoryCounts(length, dtype=self._dtype_policy, name="counts")
 
     @property
     def further_dim(self) -> int:
@@ -246,12 +240,9 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
         mask = whole.masks(features.real, features.seen_until).long
         return similarity(self.join_target(vectors), history, mask)
 
-    def join(self, vectors: list[tf.Tensor], mask: tf.Tensor | None = None) -> tf.Tensor:
-        """Concatenate a channel's vectors: [...] -> [..., dim x features], 0 where masked."""
-        joined = tf.concat(vectors, axis=-1)
-        if mask is None:
-            return joined
-        return joined * tf.cast(mask, joined.dtype)[..., tf.newaxis]
+    def join(self, vectors: list[tf.Tensor]) -> tf.Tensor:
+        """Concatenate a channel's vectors: [..., dim] each -> [..., dim x features]."""
+        return tf.concat(vectors, axis=-1)
 
     def join_target(self, vectors: Mapping[str, Any], tables: str = "") -> tf.Tensor:
         """Return the candidates' vectors: [users, candidates, dim].
@@ -275,14 +266,10 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
 
 
 class InterestModel(BlockModel):
-    """A block of this package and the logit of its last hidden layer, as a Merlin model.
+    """A model that ``compile`` and ``fit``, as they are, train by the published objective.
 
-    It is ``mm.Model(block, mm.BinaryOutput(label))`` with the same weights.
-
-    ``predict`` gives the click probability, [batch, 1], float32. ``compile`` and ``fit`` as they
-    are train the published objective, with the losses beside that of the evaluated logit (the
-    first stage's, the auxiliary network's); at inference nothing of it is computed, and the
-    negative histories need not be there.
+    That has losses beside that of the evaluated logit (the first stage's, the auxiliary network's);
+    at inference nothing of it is computed, and the negative histories need not be there.
     """
 
     body_type: ClassVar[type[InterestBlock[Any]]]
@@ -308,11 +295,8 @@ class InterestModel(BlockModel):
 
     def features(self, columns: dict[str, Any], with_negatives: bool = False) -> Features:
         """Sort a batch of columns, ragged or padded, into channels."""
-        return self.body.features(columns, with_negatives)
-
-    def logits(self, hidden: tf.Tensor) -> tf.Tensor:
-        """Return the logits, [samples, 1], float32, of the block's last hidden layer."""
-        return self.output_block.to_call(hidden)
+        features: Features = self.body.features(columns, with_negatives)
+        return features
 
     def forward(
         self, columns: dict[str, Any], training: bool = False, with_objective: bool = False
@@ -327,7 +311,7 @@ class InterestModel(BlockModel):
         needs_negatives = with_objective and self.body.has_auxiliary_loss
         features = self.features(columns, with_negatives=needs_negatives)
         outputs = self.body.forward(features, training=training, with_objective=with_objective)
-        return outputs._replace(logits=self.logits(outputs.hidden))
+        return outputs._replace(logits=self.output_block.to_call(outputs.hidden))
 
     def compute_step(
         self,

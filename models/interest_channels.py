@@ -38,37 +38,27 @@ class Features(NamedTuple):
     user: dict[str, tf.Tensor]
     """User features and contexts, each [users]; or [users, candidates], where they belong to the
     interaction."""
-
     target_item: dict[str, tf.Tensor]
     """Features of the candidates, each [users, candidates]."""
-
     positive: dict[str, tf.Tensor]
     """The history, feature by feature, each [users, places]."""
-
     negative: dict[str, tf.Tensor]
     """Items not clicked, for the auxiliary loss, each [users, places]; empty at inference."""
-
     real: tf.Tensor
     """Which places hold a position of the history: [users, places], bool."""
-
     time_intervals: tf.Tensor | None
     """Time between the position and the candidates: [users, places], float32; None without."""
-
     ends: tf.Tensor | None = None
     """Where what each candidate sees of the history ends: [users, candidates], int32. None where
     all see the whole of it."""
-
     window_ends: tf.Tensor | None = None
     """The same once for candidates one after the other that see the same: [users, windows]."""
-
     lists: dict[str, tf.Tensor] | None = None
     """Lists of the candidates, ids without an order, each [users, candidates, length], 0 where
     a list has ended; None without any."""
-
     user_numbers: tf.Tensor | None = None
     """Numbers beside the user, vectors too, side by side: [users, 1, numbers], float32; or
     [users, candidates, numbers], where some belong to the interaction."""
-
     target_numbers: tf.Tensor | None = None
     """The candidates', likewise: [users, candidates, numbers], float32."""
 
@@ -90,34 +80,24 @@ class Channels:
 
     label: str
     """Column of the label."""
-
     user: tuple[str, ...]
     """Columns of the user."""
-
     target_item: tuple[str, ...]
     """Columns of the target item."""
-
     positive: tuple[str, ...]
     """Columns of the history, in the order of ``target_item``."""
-
     negative: tuple[str, ...]
     """Columns of the negative history, in the order of ``target_item``; may be none."""
-
     time_intervals: str | None
     """Column of the time intervals, aligned with the history; None without."""
-
     history_length: int
     """Positions of a history, all histories alike."""
-
     schema: Schema
     """The schema of all columns."""
-
     target_lists: tuple[str, ...] = ()
     """Columns of lists of ids of the target item."""
-
     user_numerical: tuple[str, ...] = ()
     """Columns of numbers, and of vectors, beside the user."""
-
     target_numerical: tuple[str, ...] = ()
     """Columns of numbers, and of vectors, of the target item."""
 

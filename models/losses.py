@@ -139,21 +139,13 @@ class Outputs(NamedTuple):
 
     hidden: tf.Tensor
     """The last hidden layer, of which the evaluated logit is made: [samples, dim]."""
-
     stage_one_logits: tf.Tensor | None = None
     """SIM's first stage: [samples, 1], float32."""
-
     auxiliary: AuxiliaryLogits | None = None
     """DIEN's auxiliary network, within SIM too."""
-
     logits: tf.Tensor | None = None
     """The logit that is evaluated, which a model makes: [samples, 1], float32; a user's candidates
     follow each other."""
-
-    @property
-    def has_inner_losses(self) -> bool:
-        """Whether the objective has losses beside that of the evaluated logit."""
-        return self.stage_one_logits is not None or self.auxiliary is not None
 
 
 class TotalLoss(NamedTuple):
@@ -168,10 +160,8 @@ class StepLosses(NamedTuple):
 
     total_loss: tf.Tensor
     """What is minimised: the sum of the other two, and what tables are regularised by."""
-
     classification_loss: tf.Tensor
     """Binary cross-entropy; of SIM's two stages, the mean of both."""
-
     dien_aux_loss: tf.Tensor
     """DIEN's auxiliary loss; 0 for a model without it."""
 

@@ -53,6 +53,9 @@ CHECKS: dict[str, Check] = {
 class CheckedOptions:
     """Options of a model: a subclass lists them as fields, which are checked when it is made."""
 
+    embedding_dim: int = 16
+    """Length of the vector of one feature."""
+
     def __post_init__(self) -> None:
         """Check every option; a list of sizes becomes a tuple."""
         for option in fields(self):
@@ -73,6 +76,10 @@ class CheckedOptions:
             )
         return cls(**options)
 
+    def widths(self, features: list[str]) -> list[int]:
+        """Return the length of each feature's vector."""
+        return [self.embedding_dim] * len(features)
+
     def to_dict(self) -> dict[str, Any]:
         """Return names and values as JSON can hold them."""
         values = asdict(self)
@@ -91,27 +98,17 @@ SHORT_LENGTH = 10
 class ModelOptions(CheckedOptions):
     """What every model has."""
 
-    embedding_dim: int = 16
-    """Length of the vector of one feature."""
-
     stage_two_mlp_dims: tuple[int, ...] = (200, 80)
     """Hidden sizes of the classifier whose logit is evaluated."""
-
     dropout_rate: float | None = None
     """Share of the classifiers' last hidden layer dropped in training, and of SIM's auxiliary
     network's; None for off."""
-
     history_counts: bool = False
     """Whether the classifier reads how often, how recently and at what share the target's features
     occur in the history: see :class:`~.blocks.history_counts.HistoryCounts`."""
-
     history_similarity: bool = False
     """Whether the classifier reads how many positions of the history are how similar to the target
     item: see :class:`~.blocks.history_counts.HistorySimilarity`."""
-
-    def widths(self, features: list[str]) -> list[int]:
-        """Return the length of each feature's vector."""
-        return [self.embedding_dim] * len(features)
 
     def for_history(self: AnyModelOptions, history_length: int) -> AnyModelOptions:
         """Return the options as they are for a dataset, what it decides filled in."""
@@ -133,7 +130,6 @@ class DINOptions(WholeHistoryOptions):
 
     attention: str = field(default="dot", metadata=one_of(ATTENTIONS))
     """How a position is scored: ``"dot"`` or ``"activation_unit"``."""
-
     separate_attention: bool = False
     """Whether search and attention have an item table of their own, beside the one that says what
     is taken of the positions found (DARE)."""
@@ -145,17 +141,13 @@ class STCAOptions(WholeHistoryOptions):
 
     layers: int = 2
     """How many layers of attention there are; each reads what those before it found."""
-
     heads: int = 4
     """Heads of each layer; they share the length of an item's vector among them."""
-
     swiglu_dim: int | None = None
     """Hidden size of the SwiGLU before each layer. None: twice the length of an item's vector."""
-
     time_buckets: int | None = 32
     """Rows of the table of time intervals, where the dataset has them; one for each power of 2.
     None: times are not read."""
-
     position_buckets: int | None = None
     """Rows of the table of places, by how many interactions ago; one for each power of 2. None:
     places are not read."""
@@ -167,16 +159,13 @@ class DIENOptions(ModelOptions):
 
     aux_mlp_dims: tuple[int, ...] = field(default=(100, 50), metadata=AT_LEAST_ONE)
     """Hidden sizes of the auxiliary network."""
-
     auxiliary_loss: bool = True
     """Whether the auxiliary network is trained beside; it reads the negative history, and is off
     for a dataset without one."""
-
     one_pass: bool = False
     """Whether the GRU goes once over the short histories of all of a user's samples in a row of a
     batch: it then remembers what was before a sample's own. As published it starts from zero at
     each; of plain rows, and of one position, both are the same."""
-
     long_seq_length: int | None = field(default=None, metadata={"check": or_none(check_length)})
     """How many of a history's positions are the long history; DIEN reads those after them. None:
     all but the newest 10, or all where the short history is not read."""
@@ -225,13 +214,10 @@ class SearchedOptions(DIENOptions):
     stage_one: bool = True
     """Whether a first stage, attention by the dot product over the whole long history, is trained
     beside what is evaluated."""
-
     stage_one_mlp_dims: tuple[int, ...] = (200,)
     """Hidden sizes of the first stage's classifier."""
-
     short_history: str = field(default="dien", metadata=one_of(SHORT_HISTORIES))
     """How the short history is read: ``"dien"``, ``"attention"``, or ``"none"``: not at all."""
-
     attention_sums: bool = False
     """Whether the classifier reads attention without a softmax over the whole long history, too:
     see :class:`~.blocks.attention.SummedAttention`."""
@@ -273,21 +259,16 @@ class SIMOptions(SearchedOptions):
 
     top_k: int = 50
     """How many positions of the long history the search keeps at most."""
-
     search: str = "soft"
     """How the long history is searched: ``"soft"``, by score, ``"hard"``, by category, or any other
     unit's name (:func:`~.blocks.search.search_and_attention.register_search_unit`)."""
-
     category_feature: str | None = None
     """Hard search: the target item's column that is its category."""
-
     heads: int | None = None
     """Heads of the exact search unit's attention. None: the published attention by the dot product,
     or, where the dataset has time intervals, 4 heads over items and times."""
-
     time_buckets: int = 32
     """Rows of the table of time intervals, where the dataset has them; one for each power of 2."""
-
     separate_attention: bool = False
     """Whether search and attention have an item table of their own, beside the one that says what
     is taken of the positions found (DARE)."""
@@ -318,10 +299,8 @@ class LongOptions(SearchedOptions):
 
     stage_one: bool = False
     """Whether a first stage is trained beside what is evaluated."""
-
     short_history: str = "attention"
     """How the short history is read: ``"attention"``, ``"dien"``, or ``"none"``: not at all."""
-
     heads: int = 4
     """Heads of the attention to what was found, and of that to the short history."""
 
@@ -332,7 +311,6 @@ class ETAOptions(LongOptions):
 
     top_k: int = 48
     """How many positions of the long history the search keeps at most."""
-
     hash_bits: int = 64
     """Signs of a position's code; more than twice the length of an item's vector gains nothing."""
 
@@ -343,10 +321,8 @@ class SDIMOptions(LongOptions):
 
     hashes: int = 32
     """How many hashes a position has."""
-
     bits_per_hash: int = 4
     """Signs of one hash: the more, the nearer two items are that collide."""
-
     collision_counts: bool = False
     """Whether the classifier reads how much collides, beside its sum."""
 
@@ -357,10 +333,8 @@ class TWINOptions(LongOptions):
 
     top_k: int = 100
     """How many distinct positions of the long history the search keeps at most, over all heads."""
-
     time_buckets: int = 32
     """Rows of the table of time intervals, where the dataset has them; one for each power of 2."""
-
     separate_attention: bool = False
     """Whether search and attention have an item table of their own, beside the one that says what
     is taken of the positions found (DARE)."""
@@ -375,10 +349,8 @@ class RankingOptions(CheckedOptions):
 
     embedding_dim: int = 128
     """Length of the vector of one feature."""
-
     bottom_mlp_dims: tuple[int, ...] = field(default=(512, 256, 128), metadata=AT_LEAST_ONE)
     """Sizes of the layers over the numerical features."""
-
     top_mlp_dims: tuple[int, ...] = field(default=(1024, 1024, 512, 256, 1), metadata=AT_LEAST_ONE)
     """Sizes of the layers over everything; the last is the logit."""
 
@@ -390,10 +362,6 @@ class RankingOptions(CheckedOptions):
                 "`top_mlp_dims` should end with 1, the logit. "
                 f"Received: `top_mlp_dims` = {list(self.top_mlp_dims)}."
             )
-
-    def widths(self, features: list[str]) -> list[int]:
-        """Return the length of each categorical feature's vector."""
-        return [self.embedding_dim] * len(features)
 
 
 @dataclass(frozen=True)
@@ -422,10 +390,8 @@ class DCNv2Options(RankingOptions):
     )
     """Lengths of the vectors, one for each categorical feature in the dataset's order; None for
     ``embedding_dim`` of all."""
-
     cross_layers: int = 3
     """How many cross layers."""
-
     cross_rank: int | None = 512
     """Length to which a cross layer brings its inputs in between; None for layers of full rank."""
 
@@ -446,19 +412,13 @@ class DCNv2Options(RankingOptions):
 class TwoTowerOptions(CheckedOptions):
     """What can be set of the two towers."""
 
-    embedding_dim: int = 16
-    """Length of the vector of one feature."""
-
     tower_dim: int = 64
     """Length of a user's and of an item's vector, which the index holds."""
-
     tower_mlp_dims: tuple[int, ...] = (128,)
     """Hidden sizes of each tower; none for a single matrix."""
-
     history_weightings: int = 4
     """How many weighted means of the history the user's tower reads, each with a learned weight
     for every place."""
-
     temperature: float = 0.07
     """What the cosine of two vectors is divided by before the softmax."""
 
@@ -472,7 +432,3 @@ class TwoTowerOptions(CheckedOptions):
                 "`temperature` should be above 0 and at most 100. "
                 f"Received: `temperature` = {temperature!r}."
             )
-
-    def widths(self, features: list[str]) -> list[int]:
-        """Return the length of each feature's vector."""
-        return [self.embedding_dim] * len(features)

@@ -32,16 +32,6 @@ class OwnModel(TrainableModel):
         """The label's column."""
         return self._label
 
-    @property
-    def training_columns(self) -> tuple[str, ...]:
-        """None that ``fit`` would have to choose: it is given a loader."""
-        return ()
-
-    @property
-    def served_columns(self) -> tuple[str, ...]:
-        """See ``training_columns``."""
-        return ()
-
     def compute_step(self, *arguments: Any, **options: Any) -> Any:
         """Return the model's losses of a batch, and its logits."""
         return self.model.compute_step(*arguments, **options)

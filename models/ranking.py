@@ -26,7 +26,6 @@ class RankingFeatures(NamedTuple):
 
     numerical: tf.Tensor | None
     """The numbers, [batch, features], float32; None where there are none."""
-
     categorical: dict[str, tf.Tensor]
     """Ids by column, each [batch], int32."""
 
@@ -37,13 +36,10 @@ class RankingChannels:
 
     label: str
     """Column of the label."""
-
     numerical: tuple[str, ...]
     """Columns of numbers; may be none."""
-
     categorical: tuple[str, ...]
     """Columns of ids, each with a table of its own."""
-
     schema: Schema
     """The schema of all columns."""
 
@@ -64,6 +60,10 @@ class RankingChannels:
     def inputs(self) -> Schema:
         """The schema of what inference reads."""
         return self.schema.select_by_name(list(self.served))
+
+    def missing(self, columns: Mapping[str, Any], with_negatives: bool = False) -> list[str]:
+        """Name the columns that are not there; plain rows have no negatives."""
+        return [name for name in self.served if name not in columns]
 
     def gather(self, columns: Mapping[str, Any]) -> RankingFeatures:
         """Sort a batch's columns, [batch] or [batch, 1], into channels."""
@@ -164,12 +164,6 @@ class RankingBlock(ColumnsBlock[AnyRankingOptions]):
             self.top.build(tf.TensorShape([None, self.joined_dim]))
         self.built = True
 
-    def features(self, columns: Mapping[str, Any]) -> RankingFeatures:
-        """Sort a batch of columns into channels."""
-        missing = [name for name in self.channels.served if name not in columns]
-        self.check_columns(missing, columns)
-        return self.channels.gather(columns)
-
     def forward(self, features: RankingFeatures, training: bool = False) -> tf.Tensor:
         """Return the last hidden layer of a batch, [batch, output_dim]."""
         found: dict[str, tf.Tensor] = {}
@@ -201,11 +195,7 @@ class RankingBlock(ColumnsBlock[AnyRankingOptions]):
 
 
 class RankingModel(BlockModel):
-    """A block of this package and the logit of its last hidden layer, as a Merlin model.
-
-    It is ``mm.Model(block, mm.BinaryOutput(label))`` with the same weights. ``predict`` gives the
-    click probability, [batch, 1], float32.
-    """
+    """A model of numbers and categories, whose logit has the published starting values."""
 
     body_type: ClassVar[type[RankingBlock[Any]]]
     body: RankingBlock[Any]

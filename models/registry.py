@@ -9,10 +9,10 @@ from merlin.schema import Schema
 
 from ..foundation.exceptions import MerlinSimError
 from ..parallel.checkpoints.checkpoint_store import choose_checkpoint
+from .block_model import BlockModel
 from .blocks.checks import check_choice
 from .family import Family
 from .known_families import families, find_family
-from .savable_model import SavableModel
 from .saving import is_checkpoint, restored_model
 
 MODELS: dict[str, type[Any]] = {name: f.model_class() for name, f in families().items()}
@@ -58,7 +58,7 @@ def family_of(model: Any) -> Family:
 def load_model(path: Path | str) -> Any:
     """Load a model of any class out of the checkpoints of ``merlin-sim train``, or a SavedModel."""
     if not is_checkpoint(path):
-        return SavableModel.load(path)
+        return BlockModel.load(path)
     checkpoint = choose_checkpoint(Path(path))
     model_type = checkpoint.facts.get("model_type")
     return restored_model(checkpoint, model_class(str(model_type)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from merlin.schema import ColumnSchema, Schema, Tags
 
 from ..foundation.batch_names import OFFSETS, VALUES
 from ..parallel.checkpoints.checkpoint_files import MANIFEST, Checkpoint, CheckpointError
-from ..parallel.checkpoints.checkpoint_store import CheckpointStore, choose_checkpoint
+from ..parallel.checkpoints.checkpoint_store import CheckpointStore
 from .blocks.checks import OptionError
 from .blocks.embeddings.spread_tables import TablePart, table_parts
 
@@ -206,19 +206,8 @@ def is_checkpoint(path: Path | str) -> bool:
     return (place / MANIFEST).is_file() or bool(CheckpointStore(place).names())
 
 
-def model_from_checkpoint(path: Path | str, model_class: type[Any]) -> Any:
-    """Build the model of a checkpoint with its weights, in the precision it was trained in.
-
-    Args:
-        path: a run's directory of checkpoints, of which the best is taken, or one of them: see
-            :func:`~merlin_sim.parallel.checkpoints.checkpoint_store.choose_checkpoint`.
-        model_class: what it must be a model of.
-    """
-    return restored_model(choose_checkpoint(Path(path)), model_class)
-
-
 def restored_model(checkpoint: Checkpoint, model_class: type[Any]) -> Any:
-    """Build the model of a checkpoint that was read; see :func:`model_from_checkpoint`."""
+    """Build the model of a checkpoint with its weights, in the precision it was trained in."""
     found, wanted = checkpoint.facts.get(MODEL_CLASS), model_class.__name__
     if found != wanted:
         raise CheckpointError(f"{checkpoint.path} should be of a {wanted}. Received: {found}")
@@ -246,41 +235,56 @@ def assign_arrays(
     variables: Mapping[str, tf.Variable],
     checkpoint: Checkpoint,
     expected: set[str],
-    parts: Mapping[str, TablePart] | None = None,
+    parts: Mapping[str, TablePart],
 ) -> None:
-    """Give variables the arrays of their names.
+    """Give variables the arrays of their names; arguments as of :func:`check_arrays`."""
+    check_arrays(variables, checkpoint, expected, parts)
+    for name, variable in variables.items():
+        with tf.device(variable.device):  # it may be the only one that has room
+            variable.assign(_read(checkpoint, name, variable, parts.get(name)))
+
+
+def check_arrays(
+    variables: Mapping[str, tf.Variable],
+    checkpoint: Checkpoint,
+    expected: set[str],
+    parts: Mapping[str, TablePart],
+    growing: Collection[str] = (),
+) -> None:
+    """Refuse a checkpoint whose arrays are not those of some variables.
 
     Args:
         variables: name -> variable.
         checkpoint: what was read.
         expected: arrays of the checkpoint that must all find their variable.
         parts: name -> of what a variable is a part, which is all that is read of it.
+        growing: variables that may have more rows than the checkpoint's.
 
     Raises:
-        CheckpointError: naming every array without variable and variable without array; nothing
-            is assigned.
+        CheckpointError: naming every array without variable and variable without array.
     """
     index = checkpoint.arrays.index
-    parts = parts or {}
-    shapes = {name: _whole_shape(variable, parts.get(name)) for name, variable in variables.items()}
-    problems = [f"{name} {shapes[name]} is not in it" for name in variables if name not in index]
+    problems = []
+    for name, variable in variables.items():
+        part = parts.get(name)
+        shape = list(variable.shape if part is None else part.whole_shape(variable.shape))
+        if name not in index:
+            problems.append(f"{name} {shape} is not in it")
+            continue
+        found = list(index[name].shape)
+        grows = name in growing and found[:1] <= shape[:1] and found[1:] == shape[1:]
+        if found != shape and not grows:
+            fewer = " or fewer rows" if name in growing else ""
+            problems.append(f"{name} should have the shape {shape}{fewer}. Received: {found}")
     problems += [
         f"{name} {list(index[name].shape)} is in it, and the model has no such variable"
         for name in index
         if name in expected and name not in variables
     ]
-    problems += [
-        f"{name} should have the shape {shapes[name]}. Received: {list(index[name].shape)}"
-        for name in variables
-        if name in index and list(index[name].shape) != shapes[name]
-    ]
     if problems:
         more = [f"and {len(problems) - MOST_LISTED} more"] if len(problems) > MOST_LISTED else []
         lines = "\n".join(f"  {problem}" for problem in [*problems[:MOST_LISTED], *more])
         raise CheckpointError(f"{checkpoint.path} is of another model:\n{lines}")
-    for name, variable in variables.items():
-        with tf.device(variable.device):  # it may be the only one that has room
-            variable.assign(_read(checkpoint, name, variable, parts.get(name)))
 
 
 def _read(checkpoint: Checkpoint, name: str, variable: Any, part: TablePart | None) -> Any:
@@ -288,7 +292,3 @@ def _read(checkpoint: Checkpoint, name: str, variable: Any, part: TablePart | No
         return checkpoint.arrays[name]
     rows, columns = part.places(variable.shape)
     return checkpoint.arrays.read(name, rows, columns)
-
-
-def _whole_shape(variable: Any, part: TablePart | None) -> list[int]:
-    return list(variable.shape if part is None else part.whole_shape(variable.shape))

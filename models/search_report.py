@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 from .blocks.checks import check_choice, check_positive
-from .blocks.search.search_and_attention import LongHistory, Target, search_strength
 from .blocks.search.search_units import GeneralSearchUnit, HardSearchUnit
 from .blocks.search.top_k_mask import top_k_mask
 from .blocks.shapes import as_rows
@@ -27,28 +26,20 @@ class SearchRow:
 
     lengths: tuple[int, int]
     """Shortest and longest number of real positions in the long history, both included."""
-
     samples: int
     """How many samples have such a history."""
-
     recall: float
     """Of the best positions by exact attention, the share that the model's own search keeps."""
-
     attention: float
     """The share of the exact attention's weight on the positions that the own search keeps."""
-
     soft_recall: float
     """As ``recall``, of soft search, the dot product's best."""
-
     soft_attention: float
     """As ``attention``, of soft search."""
-
     hard_recall: float | None
     """As ``recall``, of hard search; None without a category."""
-
     hard_attention: float | None
     """As ``attention``, of hard search; None without a category."""
-
     overlap: float | None
     """Positions that soft and hard search both keep, of those that either does; None without a
     category."""
@@ -137,7 +128,12 @@ def _measure(
     wanted = top_k_mask(exact, best)
     everywhere = tf.zeros_like(heads[:, :, 0], tf.bool)  # one row for all candidates becomes each's
     lengths = np.sum(as_rows(history.mask | everywhere).numpy(), axis=1)
-    own = as_rows(_own_find(model, target, history, best) | everywhere)
+    # What the model's own search keeps; of one that keeps all, the strongest.
+    found = body.search_unit(target, history)
+    chosen = found.selected
+    if found.strength is not None:
+        chosen = top_k_mask(found.strength, best)
+    own = as_rows(chosen | everywhere)
     soft = as_rows(GeneralSearchUnit(best)(target, history).selected)
     shares = [part for kept in (own, soft) for part in (_share(wanted, kept), _weight(exact, kept))]
     if category is None:
@@ -147,12 +143,6 @@ def _measure(
     both = np.sum((hard & soft).numpy(), axis=1)
     overlap = np.divide(both, either, out=np.full(len(lengths), np.nan), where=either > 0)
     return [lengths, *shares, _share(wanted, hard), _weight(exact, hard), overlap]
-
-
-def _own_find(model: SearchedModel, target: Target, history: LongHistory, best: int) -> tf.Tensor:
-    """Return what the model's own search keeps; of one that keeps all, the strongest."""
-    found = model.body.search_unit(target, history)
-    return found.selected if found.strength is None else top_k_mask(search_strength(found), best)
 
 
 def _share(best: tf.Tensor, kept: tf.Tensor) -> Array:

@@ -65,17 +65,11 @@ class PlaceWeights(ConfiguredBlock):
         """
         mask = real[:, tf.newaxis]  # [users, 1, places]
         numbers = tf.cast(self.numbers, tf.float32)[tf.newaxis]
-        shares = masked_softmax(tf.broadcast_to(numbers, self._shape(real)), mask)
+        shape = [tf.shape(real)[0], self.weightings, self.places]
+        shares = masked_softmax(tf.broadcast_to(numbers, shape), mask)
         shares *= tf.cast(mask, shares.dtype)  # an empty history has equal weights, all of padding
         means = tf.matmul(tf.cast(shares, vectors.dtype), vectors)  # [users, weightings, dim]
         return tf.reshape(means, [-1, self.weightings * int(vectors.shape[-1])])
-
-    def _shape(self, real: tf.Tensor) -> list[Any]:
-        return [tf.shape(real)[0], self.weightings, self.places]
-
-    def compute_output_shape(self, input_shape: Any) -> tf.TensorShape:
-        """[users, places, dim] -> [users, weightings x dim]."""
-        return tf.TensorShape([input_shape[0], self.weightings * int(input_shape[-1])])
 
 
 @register_block
@@ -158,11 +152,6 @@ class TwoTowerBlock(ColumnsBlock[TwoTowerOptions]):
             with tf.name_scope(vector.name):
                 vector.build(tf.TensorShape([None, layers.output_dim(dim)]))
         self.built = True
-
-    def features(self, columns: Mapping[str, Any]) -> Features:
-        """Sort a batch of columns, ragged or padded, into channels."""
-        self.check_columns(self.channels.missing(columns, False), columns)
-        return self.channels.gather(self.padding(columns))
 
     def forward(self, features: Features, training: bool = False) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the vectors of users, [users, dim], and items, [users, candidates, dim]."""

@@ -62,13 +62,10 @@ class TrainableModel(mm.Model):
 
     evaluated_loss: EvaluatedLoss = EvaluatedLoss()
     """What ``compute_step`` takes for the evaluated logit."""
-
     takes_candidates: ClassVar[bool] = False
     """Whether it takes batches of users x candidates, with ``history_end``."""
-
     progress: FitProgress
     """How far ``fit`` has come."""
-
     _loss_means: LossMeans
     _metrics_every = 1
     _xla = False
@@ -84,13 +81,13 @@ class TrainableModel(mm.Model):
 
     @property
     def training_columns(self) -> tuple[str, ...]:
-        """What training reads of each row, label included."""
-        raise NotImplementedError
+        """What training reads of each row, label included; none where only loaders are read."""
+        return ()
 
     @property
     def served_columns(self) -> tuple[str, ...]:
-        """What inference reads."""
-        raise NotImplementedError
+        """What inference reads; likewise."""
+        return ()
 
     @property
     def metrics(self) -> list[tf.keras.metrics.Metric]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import tensorflow as tf
-from merlin.models.tf.core.base import Block
 
 from ...foundation.gpu_forms import has_gpu_forms
 from ...parallel.steps.fused import fused
 from .checks import check_dims
-from .mlp import affine
-from .serialization import register_block
+from .mlp import affine, build_in_turn, dense_layers
+from .serialization import ConfiguredBlock, register_block
 from .shapes import Size, as_rows, is_one, sizes
 
 FEW = 4
@@ -19,7 +18,7 @@ FEW = 4
 
 
 @register_block
-class ActivationUnit(Block):
+class ActivationUnit(ConfiguredBlock):
     """Score each position by a small network over candidate and position.
 
         score(t) = MLP([e, h_t, e - h_t, e * h_t])
@@ -42,19 +41,13 @@ class ActivationUnit(Block):
         super().__init__(**kwargs)
         self.hidden_dims = check_dims("hidden_dims", hidden_dims, at_least=1)
         policy = self._dtype_policy
-        self.dense = [
-            tf.keras.layers.Dense(units, activation="sigmoid", dtype=policy, name=f"dense_{place}")
-            for place, units in enumerate(self.hidden_dims)
-        ]
+        self.dense = dense_layers(self.hidden_dims, "sigmoid", policy)
         last = f"dense_{len(self.hidden_dims)}"
         self.dense.append(tf.keras.layers.Dense(1, dtype=policy, name=last))
 
     def build(self, input_shape: Any) -> None:
         """Create the weights for candidates of [users, candidates, dim]."""
-        width = 4 * int(input_shape[-1])
-        for dense in self.dense:
-            dense.build(tf.TensorShape([None, width]))
-            width = dense.units
+        build_in_turn(self.dense, 4 * int(input_shape[-1]))
         super().build(input_shape)
 
     def call(self, candidates: tf.Tensor, history: tf.Tensor) -> tf.Tensor:
@@ -163,14 +156,6 @@ class ActivationUnit(Block):
         for dense in self.dense[2:]:
             hidden = dense(hidden)
         return hidden
-
-    def compute_output_shape(self, input_shape: Any) -> tf.TensorShape:
-        """[users, candidates, dim] -> [users, candidates, history], of an unknown length."""
-        return tf.TensorShape([*input_shape[:2], None])
-
-    def get_config(self) -> dict[str, Any]:
-        """Return what rebuilds the block."""
-        return {**super().get_config(), "hidden_dims": list(self.hidden_dims)}
 
 
 @fused

@@ -185,10 +185,6 @@ class DINAttention(ConfiguredBlock):
             interest = tf.matmul(weights, tf.cast(taken, tf.float32))
         return tf.cast(interest, self.compute_dtype)
 
-    def compute_output_shape(self, input_shape: Any) -> tf.TensorShape:
-        """[users, candidates, dim] -> [users, candidates, dim]."""
-        return tf.TensorShape(input_shape)
-
 
 @register_block
 class TargetAttention(ConfiguredBlock):

@@ -20,7 +20,6 @@ class Seen(NamedTuple):
 
     real: tf.Tensor
     """Which places hold a position: [users, places], bool."""
-
     ends: tf.Tensor | None
     """Where what a candidate sees ends: [users, candidates], int32; None: all see the whole."""
 
@@ -81,19 +80,17 @@ class HistoryCounts(ConfiguredBlock):
         bounds = tf.clip_by_value(tf.stack([*first, ends], axis=-1), 0, places)
         real = tf.repeat(_running(seen.real)[:, tf.newaxis], candidates, axis=1)
         positions = self._in_windows(real, bounds)  # [users, candidates, windows]
+        lengths = tf.constant(self._all_windows, tf.float32)
         numbers = []
         for name, ids in target.items():
             known = tf.where(seen.real, history[name], -1)  # padding equals nothing
             same = known[:, tf.newaxis, :] == ids[:, :, tf.newaxis]  # [users, candidates, places]
             count = self._in_windows(_running(same), bounds)
-            numbers.append(tf.math.log1p(count) / tf.math.log1p(self._lengths()))
+            numbers.append(tf.math.log1p(count) / tf.math.log1p(lengths))
             numbers.append(tf.math.divide_no_nan(count, positions))
             numbers.append(self._recency(same, ends))
         numbers.append(_scaled(positions[:, :, -1:], self.length))
         return tf.cast(tf.concat(numbers, axis=-1), self.compute_dtype)
-
-    def _lengths(self) -> tf.Tensor:
-        return tf.constant(self._all_windows, tf.float32)
 
     def _in_windows(self, running: tf.Tensor, bounds: tf.Tensor) -> tf.Tensor:
         """Return what each window has, of a running count: [users, candidates, windows]."""

@@ -88,13 +88,10 @@ class Product(NamedTuple):
 
     kernel: tf.Tensor
     """[dim + units, units]."""
-
     bias: tf.Tensor
     """[units]."""
-
     of_state: tf.Tensor
     """The kernel's part for the state: [units, units]."""
-
     of_inputs: list[tf.Tensor]
     """The inputs' products and the bias, where several candidates share the inputs: for each
     position [rows, units]. Else the first position's alone, which has no state before it."""
@@ -220,7 +217,6 @@ class Evolution(NamedTuple):
 
     final_state: tf.Tensor
     """The interest in each candidate at the end: [users, candidates, units]."""
-
     states: list[tf.Tensor]
     """The state after each position, for the auxiliary network: short x [users, windows, units]."""
 
@@ -328,10 +324,8 @@ class AuxiliaryLogits(NamedTuple):
 
     click: tf.Tensor
     """Logits of the items that were clicked next, float32."""
-
     noclick: tf.Tensor
     """Logits of the items that were not, float32."""
-
     mask: tf.Tensor
     """Where the next position is real, bool."""
 

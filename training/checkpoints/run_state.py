@@ -248,6 +248,14 @@ class RunState:
         """The kinds of slots that each trained variable has."""
         return list(getattr(self.optimizer, "slots", {}))
 
+    @property
+    def tables(self) -> dict[str, str]:
+        """The variables that have a row for each key, tables and their slots: name -> table."""
+        tables = table_names(self.model)
+        kinds = self.kinds
+        slots = {f"{name}/{kind}": table for name, table in tables.items() for kind in kinds}
+        return {**tables, **slots}
+
     def to_checkpoint(
         self, metrics: Mapping[str, Array] | None = None
     ) -> tuple[dict[str, Any], Iterator[ArrayPart]]:
@@ -255,9 +263,7 @@ class RunState:
         parts = self.parts
         whole_here = {n: v for n, v in self.variables.items() if n not in parts}
         of_metrics = {f"{METRICS}{name}": state for name, state in (metrics or {}).items()}
-        tables = table_names(self.model)
-        for name, table in list(tables.items()):
-            tables |= {f"{name}/{kind}": table for kind in self.kinds}
+        tables = self.tables
         position = self.position
         facts = {
             "model_type": self.facts.model_type,

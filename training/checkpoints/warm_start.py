@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from ...foundation.exceptions import MerlinSimError
 from ...models.family import ATTENTION
-from ...models.saving import MOST_LISTED, counted_names, table_names
+from ...models.saving import check_arrays, counted_names, table_names
 from ...parallel.checkpoints.array_files import StoredArrays
 from ...parallel.checkpoints.checkpoint_files import Checkpoint, CheckpointError
 from ...schemas.channels import TARGET_ITEM_FEATURES
@@ -170,29 +170,8 @@ class WarmStart:
     def _assign(
         self, checkpoint: Checkpoint, variables: dict[str, tf.Variable], expected: set[str]
     ) -> None:
-        index, parts = checkpoint.arrays.index, self.state.parts
-        tables = self._tables()
-        problems = [f"{name} is not in it" for name in variables if name not in index]
-        problems += [
-            f"{name} {list(index[name].shape)} is in it, and the model has no such variable"
-            for name in index
-            if name in expected and name not in variables
-        ]
-        for name, variable in variables.items():
-            if name not in index:
-                continue
-            part = parts.get(name)
-            shape = list(variable.shape if part is None else part.whole_shape(variable.shape))
-            found = list(index[name].shape)
-            grows = name in tables and found[:1] <= shape[:1] and found[1:] == shape[1:]
-            if found != shape and not grows:
-                fewer = " or fewer rows" if name in tables else ""
-                problems.append(f"{name} should have the shape {shape}{fewer}. Received: {found}")
-        if problems:
-            more = [f"and {len(problems) - MOST_LISTED} more"]
-            listed = problems[:MOST_LISTED] + (more if len(problems) > MOST_LISTED else [])
-            lines = "\n".join(f"  {problem}" for problem in listed)
-            raise CheckpointError(f"{checkpoint.path} is of another model:\n{lines}")
+        tables = self.state.tables
+        check_arrays(variables, checkpoint, expected, self.state.parts, tables)
         means = MeanRows(checkpoint.arrays, self.dataset) if self.new_rows == MEAN else None
         for name, variable in variables.items():
             with tf.device(variable.device):
@@ -229,10 +208,3 @@ class WarmStart:
         if is_table and means is not None and known < rows[1]:
             values[known - rows[0] :] = means.of(name, table, (known, rows[1]), columns)
         variable.assign(values)
-
-    def _tables(self) -> dict[str, str]:
-        """Name the variables that have a row for each key: tables and their slots."""
-        tables = table_names(self.state.model)
-        kinds = self.state.kinds
-        slots = {f"{name}/{kind}": table for name, table in tables.items() for kind in kinds}
-        return {**tables, **slots}

@@ -68,7 +68,7 @@ class FeatureEmbedding(Block):
         self._given = sorted(given)
         self.width_of = {name: self.tables[d].dim for name, d in self.domain_of.items()}
         self._histories = frozenset(schema.select_by_tag(Tags.SEQUENCE).column_names)
-        self._device_of = spread.device_of if spread else _as_ever
+        self._device_of = spread.device_of if spread else lambda table: nullcontext()
         self._lookup = _spread_lookup(spread, list(self.tables), f"{self.name}_lookup")
 
     def build(self, input_shape: Any) -> None:
@@ -192,10 +192,6 @@ def _check_table(domain: str, table: Any, rows: int) -> None:
 def tables_config(tables: Mapping[str, EmbeddingTable]) -> dict[str, Any] | None:
     """Return what rebuilds tables that were given; None without any."""
     return {name: tf.keras.layers.serialize(table) for name, table in tables.items()} or None
-
-
-def _as_ever(table: str) -> Any:
-    return nullcontext()
 
 
 def _spread_lookup(spread: Spread | None, tables: list[str], name: str) -> SpreadLookup | None:

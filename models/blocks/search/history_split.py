@@ -16,7 +16,6 @@ class SplitHistory(NamedTuple):
 
     long: tf.Tensor
     """The places that can be in a long part: [users, long]; of a mask [users, windows, long]."""
-
     short: tf.Tensor
     """The newest positions of each window: [users, windows, short]."""
 

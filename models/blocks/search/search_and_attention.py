@@ -23,7 +23,6 @@ class Target(NamedTuple):
 
     vector: tf.Tensor
     """Their vectors: [users, candidates, dim]."""
-
     ids: Mapping[str, tf.Tensor]
     """Their features by the names of their columns, each [users, candidates]."""
 
@@ -33,19 +32,15 @@ class LongHistory(NamedTuple):
 
     vectors: tf.Tensor
     """The items' vectors: [users, long, dim]. Those of padding are no zeros: mask them."""
-
     mask: tf.Tensor
     """The positions that are real and that a candidate may see: [users, candidates, long], bool.
     Where all candidates of a user see the same, one row for all: [users, 1, long]."""
-
     ids: Mapping[str, tf.Tensor]
     """The features of each position, [users, long], by the names of the *target's* columns."""
-
     time_vectors: tf.Tensor | None = None
     """What the time since each position says: [users, long, time dim], or where candidates see
     different spans [users, windows, long, time dim], one window for as many candidates that
     follow each other; None where there are no times or the attention unit does not read them."""
-
     values: tf.Tensor | None = None
     """What is taken of each position where ``vectors`` are only what it is found by, [users, long,
     dim]; None where that is the same."""
@@ -66,7 +61,6 @@ class DotWeights(NamedTuple):
 
     kept: tf.Tensor
     """Over the positions kept, 0 elsewhere."""
-
     whole: tf.Tensor
     """Over all positions that it may see, 0 elsewhere: what the first stage is trained on."""
 
@@ -77,17 +71,13 @@ class SearchResult(NamedTuple):
     selected: tf.Tensor
     """The positions kept, all of them real and seen: [users, candidates, long], bool, or one row
     for all candidates, as of a mask."""
-
     weights: DotWeights | None = None
     """The dot product's softmaxes, where the search made them; None where it scored otherwise."""
-
     marks: tf.Tensor | None = None
     """``selected`` as 1 and 0, float32, where the search has it so; None where it does not."""
-
     scores: tf.Tensor | None = None
     """The scores of the attention that follows, where the search is by the same, with their
     gradient: [users, candidates, heads, long], float32."""
-
     strength: tf.Tensor | None = None
     """How strongly each position is about the candidate, where the search says that and leaves
     nothing out: [users, candidates, long], float32, 0 where it is not selected."""
@@ -98,10 +88,8 @@ class LongInterest(NamedTuple):
 
     attended: tf.Tensor
     """Attention over the positions found: [users, candidates, attended dim]."""
-
     mean: tf.Tensor | None
     """Their mean, sum / (count + 1): [users, candidates, dim]. None from a unit without one."""
-
     searched: tf.Tensor | None
     """DIN's attention over the whole long history, what stage one is trained on: [users,
     candidates, dim]. None when not asked for."""
@@ -129,7 +117,6 @@ class AttentionUnit(ConfiguredBlock):
 
     reads_times: bool = False
     """Whether it needs the history's time vectors."""
-
     has_mean: bool = True
     """Whether it gives the mean of the positions found."""
 
