@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..evaluation.throughput import StepTimes, latency_values
+from ..evaluation.throughput import Measurement, StepTimes
 from ..run_log import RunLog
 from .callback import Callback
 
@@ -76,11 +76,8 @@ class Benchmark(Callback):
     ) -> None:
         """Take what is measured."""
         super().__init__()
-        self._log, self._steps, self._warmup = log, steps, warmup_steps
-        self._steps_of_pass, self._names = steps_of_pass, losses
-        self._latencies: list[float] = []
-        self._samples = 0
-        self._begin = self._begun = 0.0
+        self._log, self._steps, self._names = log, steps, losses
+        self._measured = (log, warmup_steps, steps_of_pass)
         self._open = ExitStack()
         self.losses: dict[str, float] = {}
         """Of the last step."""
@@ -88,33 +85,20 @@ class Benchmark(Callback):
     def on_train_begin(self, logs: Any = None) -> None:
         """Begin."""
         self._line = self._open.enter_context(self._log.progress("training", self._steps))
-        self._begin = self._begun = time.perf_counter()
+        self._measurement = Measurement(*self._measured)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Count the steps that were just done."""
         samples = self.executed.samples.numpy().tolist()
         losses = self.executed.losses.numpy().tolist()
-        now = time.perf_counter()
-        seconds, self._begun = (now - self._begun) / len(samples), now
-        for place, count in enumerate(samples):
-            done = self.progress.step - len(samples) + place + 1
-            self.losses = dict(zip(self._names, losses[place], strict=True))
-            epoch, step = divmod(done - 1, self._steps_of_pass)
-            rate = {"samples/s": count / max(1e-9, seconds)}
-            self._log.write(
-                "step", (epoch, step), epoch=epoch + 1, step=done, **self.losses, **rate
-            )
-            if done > self._warmup:
-                self._latencies.append(seconds)
-                self._samples += round(count)
-        shown = f"{samples[-1] / seconds:,.0f} samples/s" if self._latencies else ""
-        self._line.update(self.progress.step, shown)
+        named = [dict(zip(self._names, values, strict=True)) for values in losses]
+        self.losses = named[-1]
+        step = self.progress.step
+        self._line.update(step, self._measurement.add(step, samples, named))
 
     def results(self) -> dict[str, Any]:
         """Return the published keys."""
-        throughput = self._samples / max(1e-9, sum(self._latencies))
-        seconds = self._begun - self._begin
-        return {"throughput": throughput, "time": seconds, **latency_values(self._latencies)}
+        return self._measurement.results()
 
     def close(self) -> None:
         """See :class:`Callback`."""

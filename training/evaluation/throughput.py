@@ -5,32 +5,14 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Callable, Generator, Mapping
-from contextlib import closing
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from ..run_log import RunLog
-
-Step = Callable[[Any], tuple[int, Mapping[str, float]]]
-"""Does a step with what a feed gives for it; tells the samples of the global batch, and what is
-logged of it."""
-
-
-class MeasuredFeed(Protocol):
-    """Batches of one epoch after the other."""
-
-    def plan(self, epoch: int) -> Any:
-        """Say how many steps an epoch has, and the rows of each."""
-
-    def start_at(self, epoch: int) -> None:
-        """Let the next iteration begin with an epoch."""
-
-    def inputs(self) -> Generator[Any, None, None]:
-        """Give what each step of the epoch is given."""
 
 
 @dataclass
@@ -78,48 +60,47 @@ class StepTimes:
         return {"samples/s": self.rate, "throughput": self.rate, **latencies}
 
 
-def measure(
-    feed: MeasuredFeed, step: Step, steps: int | None, warmup_steps: int, log: RunLog, title: str
-) -> dict[str, Any]:
-    """Measure ``steps`` steps, feed included, going through the data as often as that takes.
+class Measurement:
+    """The throughput and latency of steps under the published keys, the first of them not counted.
 
     Args:
-        feed: this rank's rows.
-        step: called with what the feed gives; returns when done.
-        steps: those that are measured; None for one pass over the data, warm-up included.
-        warmup_steps: those before, which are not measured.
-        log: shows progress, and takes an entry for each step.
-        title: of the progress line.
-
-    Returns:
-        The published keys: throughput (samples of all ranks a second), latencies in milliseconds,
-        time (seconds of all steps, the warm-up's too).
+        log: takes an entry for each step.
+        warmup_steps: those that are not counted.
+        steps_of_pass: steps of a pass over the data.
     """
-    latencies: list[float] = []
-    samples = 0
-    if steps is None:
-        steps = feed.plan(0).steps
-        warmup_steps = min(warmup_steps, steps - 1)
-    else:
-        steps += warmup_steps
-    with log.progress(title, steps) as line, closing(_endless(feed)) as inputs:
-        begin = before = time.perf_counter()
-        for done, (place, given) in enumerate(inputs, start=1):
-            count, values = step(given)
-            now = time.perf_counter()
-            rate = {"samples/s": count / max(1e-9, now - before)}
-            log.write("step", place, epoch=place[0] + 1, step=done, **values, **rate)
-            if done > warmup_steps:
-                latencies.append(now - before)
-                samples += count
-            before = now
-            line.update(
-                done, f"{count / max(1e-9, latencies[-1]):,.0f} samples/s" if latencies else ""
-            )
-            if done == steps:
-                break
-    throughput = {"throughput": samples / sum(latencies), "time": before - begin}
-    return {**throughput, **latency_values(latencies)}
+
+    def __init__(self, log: RunLog, warmup_steps: int, steps_of_pass: int) -> None:
+        """Start the clock."""
+        self._log, self._warmup, self._steps_of_pass = log, warmup_steps, steps_of_pass
+        self.latencies: list[float] = []
+        self._samples = 0
+        self._begin = self._last = time.perf_counter()
+
+    def add(self, done: int, samples: Sequence[float], losses: Sequence[dict[str, float]]) -> str:
+        """Count the steps that were just done, up to number ``done``; return how fast they were.
+
+        Args:
+            done: of all steps, from 1.
+            samples: of the global batch, of each of them.
+            losses: what is logged of each beside.
+        """
+        now = time.perf_counter()
+        seconds, self._last = (now - self._last) / len(samples), now
+        first = done - len(samples) + 1
+        for step, (count, values) in enumerate(zip(samples, losses, strict=True), start=first):
+            place = divmod(step - 1, self._steps_of_pass)
+            rate = {"samples/s": count / max(1e-9, seconds)}
+            self._log.write("step", place, epoch=place[0] + 1, step=step, **values, **rate)
+            if step > self._warmup:
+                self.latencies.append(seconds)
+                self._samples += round(count)
+        return f"{samples[-1] / max(1e-9, seconds):,.0f} samples/s" if self.latencies else ""
+
+    def results(self) -> dict[str, Any]:
+        """Return throughput, latencies, and the seconds of all steps, the warm-up's too."""
+        throughput = self._samples / max(1e-9, sum(self.latencies))
+        seconds = self._last - self._begin
+        return {"throughput": throughput, "time": seconds, **latency_values(self.latencies)}
 
 
 def latency_values(latencies: list[float]) -> dict[str, float]:
@@ -131,17 +112,6 @@ def latency_values(latencies: list[float]) -> dict[str, float]:
     shown = 1000 * np.array(latencies)
     percentiles = {f"latency_p{p}": float(np.percentile(shown, p)) for p in (90, 95, 99)}
     return {"latency_mean": float(np.mean(shown)), **percentiles}
-
-
-def _endless(feed: MeasuredFeed) -> Generator[tuple[tuple[int, int], Any], None, None]:
-    """Give what steps are given, with epoch and step."""
-    epoch = 0
-    while True:
-        feed.start_at(epoch)
-        with closing(feed.inputs()) as inputs:
-            for index, given in enumerate(inputs):
-                yield (epoch, index), given
-        epoch += 1
 
 
 GIB = 2**30

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
+from itertools import islice
 from typing import Any
 
+from ...models.blocks.embeddings.spread_tables import own_variables
 from ...models.saving import restore_weights
 from ...parallel.checkpoints.checkpoint_files import Checkpoint, CheckpointError
 from ...parallel.ranks import collectives
 from ...schemas.known_keys import IdsNote, grown_domains
 from ..checkpoints.run_state import IDS
 from ..evaluation.evaluate import evaluate
-from ..evaluation.throughput import measure, peak_memory
+from ..evaluation.throughput import Measurement, peak_memory
 from .prepared_run import RunParts
 
 
@@ -20,7 +23,8 @@ class InferenceRun(RunParts):
 
     def run(self) -> dict[str, Any]:
         """Measure if asked to, else score every row once."""
-        checkpoint = self.checkpoint_of_every_rank() if self.own_variables else self.checkpoint
+        own = own_variables(self.model)
+        checkpoint = self.checkpoint_of_every_rank() if own else self.checkpoint
 
         def load() -> None:
             if checkpoint is not None:
@@ -28,8 +32,8 @@ class InferenceRun(RunParts):
                 restore_weights(self.model, checkpoint)
 
         collectives.on_every_rank(load, self.ranks)
-        own = {variable.ref() for variable in self.own_variables}
-        shared = [variable for variable in self.model.variables if variable.ref() not in own]
+        refs = {variable.ref() for variable in own}
+        shared = [variable for variable in self.model.variables if variable.ref() not in refs]
         collectives.broadcast(shared, self.ranks)
         if not self.resumed and not self.config.benchmark:
             self.log.say(
@@ -55,20 +59,19 @@ class InferenceRun(RunParts):
 
     def _benchmark(self) -> dict[str, Any]:
         predict, feed = self.predictor(), self.test_feed()
-
-        def step(given: Any) -> tuple[int, dict[str, float]]:
-            self.watchdog.alive()
-            return len(predict.of_given(given, feed).scores) * self.ranks.size, {}
-
-        config = self.config
-        values = measure(
-            feed,
-            step,
-            config.benchmark_steps,
-            config.benchmark_warmup_steps,
-            self.log,
-            "inference",
-        )
+        in_a_pass = feed.plan(0).steps
+        total, warmup = self.benchmark_steps(in_a_pass)
+        measurement, done = Measurement(self.log, warmup, in_a_pass), 0
+        with self.log.progress("inference", total) as line:
+            while done < total:
+                feed.start_at(done // in_a_pass)
+                with closing(feed.inputs()) as inputs:
+                    for given in islice(inputs, total - done):
+                        self.watchdog.alive()
+                        done += 1
+                        samples = len(predict.of_given(given, feed).scores) * self.ranks.size
+                        line.update(done, measurement.add(done, [samples], [{}]))
+        values = measurement.results()
         throughputs = collectives.gather_objects(values["throughput"], self.ranks)
         return {**values, "throughput": min(throughputs)}  # the slowest rank decides
 

@@ -13,7 +13,6 @@ from ...dataloader.open_loader import EvaluationRows, open_loader, user_column
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.files import write_replacing
 from ...foundation.ranks import Ranks
-from ...models.blocks.embeddings.spread_tables import own_variables
 from ...models.family import Family
 from ...models.known_families import find_family
 from ...parallel.checkpoints.checkpoint_files import Checkpoint, read_checkpoint
@@ -61,11 +60,6 @@ class RunParts:
         """The column by which GAUC groups."""
         return user_column(self.dataset.schema)
 
-    @property
-    def own_variables(self) -> list[tf.Variable]:
-        """The variables of which this rank has a part that no other has."""
-        return own_variables(self.model)
-
     def checkpoint_of_every_rank(self) -> Checkpoint | None:
         """Open the first rank's checkpoint, which that one has checked, on all."""
         ours = self.checkpoint
@@ -111,6 +105,13 @@ class RunParts:
             contiguous=True,
         )
         return feed if self.config.mode == "train" else self.with_threads_reported(feed)
+
+    def benchmark_steps(self, in_a_pass: int) -> tuple[int, int]:
+        """Return how many steps a benchmark has, and how many of them are its warm-up."""
+        config, warmup = self.config, self.config.benchmark_warmup_steps
+        if config.benchmark_steps is None:
+            return in_a_pass, min(warmup, in_a_pass - 1)
+        return config.benchmark_steps + warmup, warmup
 
     def places_to_save(self, feed: Loader) -> SamplePlaces | None:
         """Find the samples of the test feed in the dataset, where their scores are saved."""

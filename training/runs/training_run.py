@@ -253,7 +253,7 @@ class TrainingRun(RunParts):
 
     @property
     def _trained_columns(self) -> list[str]:
-        named = _flat(self.dataset.channels)
+        named = {name for names in self.dataset.channels.values() for name in names}
         return [name for name in self.dataset.schema.column_names if name in named]
 
     def _loss_of_test(self) -> Callable[[], float] | None:
@@ -480,12 +480,9 @@ class TrainingRun(RunParts):
         state.position = collectives.broadcast_object(state.position, self.ranks)
 
     def _benchmark(self) -> dict[str, Any]:
-        config, loader = self.config, self._train_loader()
-        in_a_pass, warmup = loader.plan(0).steps, config.benchmark_warmup_steps
-        if config.benchmark_steps is None:
-            total, warmup = in_a_pass, min(warmup, in_a_pass - 1)
-        else:
-            total = config.benchmark_steps + warmup
+        loader = self._train_loader()
+        in_a_pass = loader.plan(0).steps
+        total, warmup = self.benchmark_steps(in_a_pass)
         benchmark = Benchmark(self.log, total, warmup, in_a_pass, self.family.losses)
         steps = LoaderSteps(loader, steps_per_epoch=total)
         steps.start_at(0)
@@ -495,7 +492,3 @@ class TrainingRun(RunParts):
         shown = (f"{name} {value:,.5g}" for name, value in values.items())
         self.log.say("  ".join(shown))
         return values
-
-
-def _flat(channels: dict[str, list[str]]) -> set[str]:
-    return {name for names in channels.values() for name in names}
