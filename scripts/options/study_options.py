@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from ...training.evaluation.best_so_far import VALIDATION
 from ...training.runs.opened_dataset import open_dataset
 from ...training.studies.search import require_optuna
 from ...training.studies.study_file import RANKS, Range, StudyFile
-from ...training.studies.trial import SettledStudy
+from ...training.studies.trial import SettledStudy, grid_of
 from .run_options import readable, run_options, to_run_config
 
 OF_THE_STUDY = {
@@ -144,9 +143,7 @@ def _problems_of_datasets(file: StudyFile) -> Iterator[Problem]:
 def _settings_to_try(file: StudyFile) -> Iterator[Mapping[str, Any]]:
     """Give the settings of a grid; of a search, each value and each end of a range once."""
     if file.search is None:
-        names = list(file.grid)
-        for values in itertools.product(*file.grid.values()):
-            yield dict(zip(names, values, strict=True))
+        yield from grid_of(file)
         return
     ends = {name: _ends(entry) for name, entry in file.search.space.items()}
     first = {name: values[0] for name, values in ends.items()}

@@ -25,13 +25,14 @@ NO_OPTUNA = (
 )
 
 
-def require_optuna() -> None:
-    """Refuse a search where there is no Optuna."""
+def require_optuna() -> Any:
+    """Import Optuna; refuse a search where there is none."""
     try:
         import optuna
     except ImportError as error:
         raise MerlinSimError(NO_OPTUNA) from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
 
 
 class SearchMemory:
@@ -39,9 +40,7 @@ class SearchMemory:
 
     def __init__(self, root: Path, search: Search) -> None:
         """Open the storage, or make it."""
-        require_optuna()
-        import optuna
-
+        self._optuna = optuna = require_optuna()
         self.root, self.search = root, search
         with self.locked():
             self._study = self._open()
@@ -62,14 +61,13 @@ class SearchMemory:
             self._study.pruner = optuna.pruners.NopPruner()
 
     def _open(self) -> Any:
-        import optuna
         from sqlalchemy.exc import SQLAlchemyError
 
         path = self.root / STORAGE
         connection = {"connect_args": {"timeout": WAIT_FOR_STORAGE}}
         try:
-            return optuna.create_study(
-                storage=optuna.storages.RDBStorage(f"sqlite:///{path}", connection),
+            return self._optuna.create_study(
+                storage=self._optuna.storages.RDBStorage(f"sqlite:///{path}", connection),
                 study_name=NAME,
                 direction="maximize",
                 load_if_exists=True,
@@ -129,10 +127,8 @@ class SearchMemory:
 
     def end_early(self, number: int) -> None:
         """Prune a trial."""
-        import optuna
-
-        state = optuna.trial.TrialState.PRUNED
-        self._study.tell(number, state=state, skip_if_finished=True)
+        pruned = self._optuna.trial.TrialState.PRUNED
+        self._study.tell(number, state=pruned, skip_if_finished=True)
 
     def ended(self) -> list[tuple[int, str, dict[str, Any], float | None]]:
         """List the trials that have ended: number, how, values and AUC."""
@@ -144,9 +140,9 @@ class SearchMemory:
 
     def _use_sampler(self, number: int) -> None:
         """Draw a trial by its number: a search that was stopped draws what it would have drawn."""
-        import optuna
-
-        self._study.sampler = optuna.samplers.TPESampler(seed=1000 * self.search.seed + number)
+        self._study.sampler = self._optuna.samplers.TPESampler(
+            seed=1000 * self.search.seed + number
+        )
 
     def _trials(self) -> list[Any]:
         return list(self._study.get_trials(deepcopy=False))
@@ -155,9 +151,7 @@ class SearchMemory:
         return self._trials()[number]
 
     def _trial(self, number: int) -> Any:
-        import optuna
-
-        return optuna.trial.Trial(self._study, self._frozen(number)._trial_id)
+        return self._optuna.trial.Trial(self._study, self._frozen(number)._trial_id)
 
 
 def _suggest(trial: Any, name: str, entry: Range | tuple[Any, ...]) -> Any:

@@ -32,6 +32,8 @@ KEYS = {
     "checkpoints": "true or false",
 }
 SEARCH_KEYS = ("trials", "space", "prune", "startup_trials", "warmup_epochs", "seed")
+LEAST = {"trials": 1, "startup_trials": 0, "warmup_epochs": 0, "seed": 0}
+"""The smallest values of a search's numbers."""
 RANGE_KEYS = ("low", "high", "log", "step")
 
 
@@ -125,10 +127,10 @@ class _Reader:
 
     def _readers(self) -> dict[str, Callable[[Any], Any]]:
         return {
-            "title": lambda value: self._of(("title",), value, str, KEYS["title"]),
-            "command": self._command,
+            "title": lambda value: self._checked("title", value, isinstance(value, str)),
+            "command": lambda value: self._checked("command", value, value in COMMANDS),
             "results_dir": lambda value: Path(
-                self._of(("results_dir",), value, str, KEYS["results_dir"]) or "."
+                self._checked("results_dir", value, isinstance(value, str)) or "."
             ),
             "datasets": self._datasets,
             "seeds": self._seeds,
@@ -137,8 +139,8 @@ class _Reader:
             "search": self._search,
             "measures": self._measures,
             "reference": lambda value: self._mapping(("reference",), value),
-            "checkpoints": lambda value: self._of(
-                ("checkpoints",), value, bool, KEYS["checkpoints"]
+            "checkpoints": lambda value: self._checked(
+                "checkpoints", value, isinstance(value, bool)
             ),
         }
 
@@ -158,16 +160,10 @@ class _Reader:
                 shown = ", ".join(map(shown_value, values)) or "none: it is not in the grid"
                 self.wrong(("reference", name), f"a value of the grid ({shown})", value)
 
-    def _of(self, place: Sequence[str | int], value: Any, kind: type, expected: str) -> Any:
-        if isinstance(value, kind):
+    def _checked(self, key: str, value: Any, is_right: bool) -> Any:
+        if is_right:
             return value
-        self.wrong(place, expected, value)
-        return None
-
-    def _command(self, value: Any) -> Any:
-        if value in COMMANDS:
-            return value
-        self.wrong(("command",), KEYS["command"], value)
+        self.wrong((key,), KEYS[key], value)
         return None
 
     def _mapping(self, place: Sequence[str | int], value: Any) -> dict[str, Any]:
@@ -228,12 +224,7 @@ class _Reader:
                 place = ("search", str(key))
                 self.wrong(place, "one of " + ", ".join(SEARCH_KEYS), "an unknown key")
         numbers: dict[str, int] = {}
-        for name, least in (
-            ("trials", 1),
-            ("startup_trials", 0),
-            ("warmup_epochs", 0),
-            ("seed", 0),
-        ):
+        for name, least in LEAST.items():
             number: Any = value.get(name)
             if number is None and name != "trials":
                 continue

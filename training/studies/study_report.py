@@ -12,10 +12,13 @@ from ..reports.report import WITH_SCORES, Report, add_settings
 from ..reports.settings import Setting, name_of, shown_value
 from .runner import search_folder
 from .search import STORAGE, SearchMemory
+from .study_file import Search
 from .trial import SettledStudy, Trial
 
 Runs = tuple[str, Mapping[str, Any], Sequence[Trial]]
 """A setting's name, its values and its runs."""
+Ended = tuple[int, str, dict[str, Any], float | None]
+"""A trial of a search: its number, how it ended, values and AUC."""
 
 REPORT = "report"
 NAME = "study"
@@ -27,16 +30,25 @@ MOST_COMPARED = 10
 def write_study_report(study: SettledStudy, narrator: Narrator | None = None) -> Report:
     """Write report/study.html, study.md and the figures of what there is by now."""
     page = Page(study.file.title)
-    searched = _Searched.of(study)
-    trials = _of_grid(study) if searched is None else searched.trials
+    search = study.file.search
+    if search is None:
+        named = ((name_of(values) or study.file.title, values, runs) for values, runs in study.grid)
+        ended: list[Ended] = []
+        trials: list[Runs] = list(named)
+    else:
+        ended = _ended(study, search)
+        trials = [
+            (f"trial {number}", values, study.trials(values, search_folder(number)))
+            for number, how, values, _ in ended
+            if how == "complete"
+        ]
+        page.add("Search", *_search_parts(study, search, ended))
+    aucs = {f"trial {number}": auc or 0.0 for number, _, _, auc in ended}
     sentences: list[str] = []
-    if searched is not None:
-        page.add("Search", *searched.parts())
     any_done = False
     for dataset in study.file.datasets:
         settings = _settings(trials, dataset)
-        if searched is not None:
-            settings = searched.best_first(settings)
+        settings.sort(key=lambda setting: -aucs.get(setting.name, 0.0))  # a grid's stay as they are
         if not settings:
             continue
         any_done = True
@@ -44,20 +56,16 @@ def write_study_report(study: SettledStudy, narrator: Narrator | None = None) ->
         sentences += add_settings(
             page,
             settings,
-            study.file.measures or _measures(study, searched is not None),
-            _reference(study, settings, searched is not None),
+            study.file.measures or _measures(study, search is not None),
+            _reference(study, settings, search is not None),
             narrator,
             where=several,
-            most_compared=MOST_COMPARED if searched is not None else None,
+            most_compared=MOST_COMPARED if search is not None else None,
         )
     if not any_done:
         raise MerlinSimError(f"{study.root}: no run of this study has ended yet.")
     page.add("The study", *_described(study, trials))
     return Report(page.write(study.root / REPORT, NAME), sentences)
-
-
-def _of_grid(study: SettledStudy) -> list[Runs]:
-    return [(name_of(values) or study.file.title, values, runs) for values, runs in study.grid]
 
 
 def _settings(trials: Sequence[Runs], dataset: str) -> list[Setting]:
@@ -104,51 +112,30 @@ def _shortly(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else shown_value(value)
 
 
-class _Searched:
-    """A search as far as it is."""
+def _ended(study: SettledStudy, search: Search) -> list[Ended]:
+    """List the trials of a search that have ended."""
+    if not (study.root / STORAGE).is_file():
+        raise MerlinSimError(f"{study.root}: no run of this study has ended yet.")
+    return SearchMemory(study.root, search).ended()
 
-    def __init__(self, study: SettledStudy, memory: SearchMemory) -> None:
-        self.study = study
-        self.ended = memory.ended()
-        self.trials: list[Runs] = [
-            (f"trial {number}", values, study.trials(values, search_folder(number)))
-            for number, how, values, _ in self.ended
-            if how == "complete"
+
+def _search_parts(study: SettledStudy, search: Search, ended: list[Ended]) -> list[Table | Text]:
+    selected_by = study.selected_by
+    rows = [
+        [
+            str(number),
+            how,
+            *(_shortly(values.get(name)) for name in search.space),
+            "" if auc is None else f"{auc:.4f}",
         ]
-        self._auc = {
-            f"trial {number}": auc for number, how, _, auc in self.ended if how == "complete"
-        }
-
-    @classmethod
-    def of(cls, study: SettledStudy) -> _Searched | None:
-        if study.file.search is None:
-            return None
-        if not (study.root / STORAGE).is_file():
-            raise MerlinSimError(f"{study.root}: no run of this study has ended yet.")
-        return cls(study, SearchMemory(study.root, study.file.search))
-
-    def best_first(self, settings: Sequence[Setting]) -> list[Setting]:
-        return sorted(settings, key=lambda setting: -(self._auc[setting.name] or 0.0))
-
-    def parts(self) -> list[Table | Text]:
-        assert self.study.file.search is not None
-        names = list(self.study.file.search.space)
-        selected_by = self.study.selected_by
-        rows = [
-            [
-                str(number),
-                how,
-                *(_shortly(values.get(name)) for name in names),
-                "" if auc is None else f"{auc:.4f}",
-            ]
-            for number, how, values, auc in sorted(
-                self.ended, key=lambda entry: -(entry[3] or 0.0 if entry[1] == "complete" else -1.0)
-            )
-        ]
-        text = f"The search maximizes the AUC of {selected_by} data."
-        if selected_by == "test":
-            text += (
-                " The file asks for that (select_by: test): the best trial's AUC is chosen as the "
-                "largest of many and is flattered by that."
-            )
-        return [Text(text), Table(["Trial", "", *names, f"{selected_by} AUC"], rows)]
+        for number, how, values, auc in sorted(
+            ended, key=lambda entry: -(entry[3] or 0.0 if entry[1] == "complete" else -1.0)
+        )
+    ]
+    text = f"The search maximizes the AUC of {selected_by} data."
+    if selected_by == "test":
+        text += (
+            " The file asks for that (select_by: test): the best trial's AUC is chosen as the "
+            "largest of many and is flattered by that."
+        )
+    return [Text(text), Table(["Trial", "", *search.space, f"{selected_by} AUC"], rows)]

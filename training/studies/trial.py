@@ -128,29 +128,6 @@ def grid_of(study: StudyFile) -> list[dict[str, Any]]:
     ]
 
 
-def trials_of(
-    study: StudyFile,
-    root: Path,
-    values: Mapping[str, Any],
-    folder: str,
-    keeps_scores: frozenset[str],
-) -> list[Trial]:
-    """List the runs of one setting: each dataset with each seed.
-
-    Args:
-        study: what is studied.
-        root: its results directory.
-        values: of the setting.
-        folder: of the setting, in ``root/trials``.
-        keeps_scores: names of the datasets whose test rows have users.
-    """
-    return [
-        _trial(study, root / "trials" / folder, values, dataset, seed, dataset in keeps_scores)
-        for dataset in study.datasets
-        for seed in study.seeds
-    ]
-
-
 def folder_of(values: Mapping[str, Any]) -> str:
     """Name the directory of a setting.
 
@@ -163,31 +140,6 @@ def folder_of(values: Mapping[str, Any]) -> str:
         return name
     digest = hashlib.sha256(repr(sorted(values.items())).encode()).hexdigest()[:8]
     return f"{plain[:LONGEST_NAME]}_{digest}"
-
-
-def _trial(
-    study: StudyFile,
-    folder: Path,
-    values: Mapping[str, Any],
-    dataset: str,
-    seed: int,
-    keeps_scores: bool,
-) -> Trial:
-    directory = folder / f"{dataset}-seed-{seed}"
-    options: dict[str, Any] = {
-        "dataset_dir": str(study.datasets[dataset]),
-        "results_dir": str(directory),
-        "seed": seed,
-    }
-    benchmark = {**study.options, **values}.get("benchmark")
-    if keeps_scores and not benchmark:
-        options["save_scores"] = True
-    if study.checkpoints and study.command == "train" and not benchmark:
-        options |= {"save_checkpoint_path": str(directory / CHECKPOINTS), "keep_checkpoints": 1}
-    options |= {**study.options, **values}
-    several = dataset if len(study.datasets) > 1 else ""
-    title = ", ".join(filter(None, (several, name_of(values), f"seed {seed}")))
-    return Trial(directory, dataset, values, seed, options, title)
 
 
 COPY = "study.yaml"
@@ -209,8 +161,28 @@ class SettledStudy:
     """Datasets with validation data."""
 
     def trials(self, values: Mapping[str, Any], folder: str | None = None) -> list[Trial]:
-        """List the runs of one setting."""
-        return trials_of(self.file, self.root, values, folder or folder_of(values), self.with_users)
+        """List the runs of one setting, in ``folder``: each dataset with each seed."""
+        place = self.root / "trials" / (folder or folder_of(values))
+        return [
+            self._trial(place / f"{dataset}-seed-{seed}", values, dataset, seed)
+            for dataset in self.file.datasets
+            for seed in self.file.seeds
+        ]
+
+    def _trial(self, directory: Path, values: Mapping[str, Any], dataset: str, seed: int) -> Trial:
+        study, given = self.file, {**self.file.options, **values}
+        options: dict[str, Any] = {
+            "dataset_dir": str(study.datasets[dataset]),
+            "results_dir": str(directory),
+            "seed": seed,
+        }
+        if dataset in self.with_users and not given.get("benchmark"):
+            options["save_scores"] = True
+        if study.checkpoints and study.command == "train" and not given.get("benchmark"):
+            options |= {"save_checkpoint_path": str(directory / CHECKPOINTS), "keep_checkpoints": 1}
+        several = dataset if len(study.datasets) > 1 else ""
+        title = ", ".join(filter(None, (several, name_of(values), f"seed {seed}")))
+        return Trial(directory, dataset, values, seed, {**options, **given}, title)
 
     @property
     def grid(self) -> list[tuple[Mapping[str, Any], Sequence[Trial]]]:
