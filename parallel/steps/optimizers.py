@@ -57,13 +57,7 @@ class WarmUpAndDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self) -> dict[str, Any]:
         """Return what rebuilds the schedule."""
-        return {
-            "rate": self.rate,
-            "warmup_steps": self.warmup_steps,
-            "decay_start_step": self.decay_start_step,
-            "decay_steps": self.decay_steps,
-            "decay_power": self.decay_power,
-        }
+        return dict(vars(self))
 
 
 Rate = float | Callable[[tf.Tensor], tf.Tensor]
@@ -183,11 +177,12 @@ class Optimizer(tf.keras.optimizers.Optimizer):
         """Return what rebuilds the optimizer."""
         rate = self._serialize_hyperparameter(self._learning_rate)
         rate = rate if isinstance(rate, dict) else float(rate)
-        of_tables = {
+        return {
+            **super().get_config(),
             "table_weight_decay": self.table_weight_decay,
             "table_lr_scale": self.table_lr_scale,
+            "learning_rate": rate,
         }
-        return {**super().get_config(), **of_tables, "learning_rate": rate}
 
 
 @register

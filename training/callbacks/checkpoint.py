@@ -62,7 +62,7 @@ class Checkpoint(Callback):
         self._resume = resume
         self._given = state
         self._state: RunState | None = None
-        self._patience = patience or _no_patience
+        self._patience = patience or (lambda: contextlib.nullcontext(lambda: None))
         self._metrics: dict[str, Array] = {}
 
     @property
@@ -244,8 +244,3 @@ def _set_state(callback: Any, state: Mapping[str, Any]) -> None:
     else:
         for name, value in state.items():
             setattr(callback, name, value)
-
-
-@contextlib.contextmanager
-def _no_patience() -> Any:
-    yield lambda: None

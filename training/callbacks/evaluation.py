@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import tensorflow as tf
@@ -118,11 +118,11 @@ class Evaluation(Callback):
 
     def get_state(self) -> dict[str, Any]:
         """See :class:`Callback`."""
-        return {"best": self.best.to_facts()}
+        return {"best": asdict(self.best)}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """See :class:`Callback`."""
-        self.best = BestSoFar.from_facts(state["best"])
+        self.best = BestSoFar(**state["best"])
 
     @property
     def is_over(self) -> bool:

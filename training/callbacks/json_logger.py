@@ -53,7 +53,7 @@ class JSONLogger(Callback):
         """Open the log."""
         super().__init__()
         if not isinstance(log, RunLog):
-            log = RunLog(_of_first_rank(Path(log)), append=append)
+            log = RunLog(Path(log) if collectives.joined().is_first else None, append=append)
         self.log = log
         self._names = losses
         self._loss_of_test = loss_of_test
@@ -181,10 +181,6 @@ class JSONLogger(Callback):
 
     def _title(self, epoch: int) -> str:
         return f"epoch {epoch + 1}/{self.progress.epochs}"
-
-
-def _of_first_rank(path: Path) -> Path | None:
-    return path if collectives.joined().is_first else None
 
 
 def describe_losses(losses: Mapping[str, float]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 VALIDATION = "validation"
@@ -44,12 +44,3 @@ class BestSoFar:
             return {}
         named = {f"best_{name}": value for name, value in self.metrics.items()}
         return {"best_step": self.steps, **named}
-
-    def to_facts(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps."""
-        return asdict(self)
-
-    @classmethod
-    def from_facts(cls, facts: Mapping[str, Any]) -> BestSoFar:
-        """Take up what a checkpoint kept; one without such facts saw no validation data."""
-        return cls(**facts)

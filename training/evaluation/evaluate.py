@@ -183,7 +183,8 @@ def evaluate(
     begin, samples = time.perf_counter(), 0
     before = begin
     item = places.item if places is not None else None
-    keep = [name for name in dict.fromkeys((user, item, *_users_of(extra))) if name is not None]
+    users = [metric.user for metric in extra if isinstance(metric, GAUC)]
+    keep = [name for name in dict.fromkeys((user, item, *users)) if name is not None]
     together = user is None or _has_users_together(feed, user, ranks, log)
     counted = HeldOutMetrics(user, together, extra)
     kept = KeptRows() if places is not None or not together else None
@@ -212,10 +213,6 @@ def evaluate(
         counted.take_users_one_by_one(kept.by_user(ranks))
     scored = kept.on_first_rank(ranks) if kept is not None and places is not None else None
     return counted.result(wrong, ranks, scored, places is not None)
-
-
-def _users_of(metrics: Sequence[tf.keras.metrics.Metric]) -> list[str | None]:
-    return [metric.user for metric in metrics if isinstance(metric, GAUC)]
 
 
 def _has_users_together(feed: Loader, user: str, ranks: Ranks, log: RunLog) -> bool:

@@ -119,14 +119,9 @@ class ScoredRows:
             table = pq.read_table(path, schema=pa.schema(COMPARED.items()))
         except (OSError, pa.ArrowException) as error:
             raise MerlinSimError(f"{path}: expected the scores of a run: {error}") from error
-        check_scores(np.asarray(table["score"]), f"{path}: the scores")
         users, labels, scores = (np.asarray(table[name]) for name in COMPARED)
+        refuse_not_a_number(int(np.isnan(scores).sum()), len(scores), f"{path}: the scores")
         return cls(users, labels, scores)
-
-
-def check_scores(scores: Array, what: str) -> None:
-    """Refuse scores that are no numbers, of which no metric can be made."""
-    refuse_not_a_number(int(np.isnan(scores).sum()), len(scores), what)
 
 
 def refuse_not_a_number(wrong: int, of: int, what: str) -> None:

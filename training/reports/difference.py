@@ -186,6 +186,8 @@ def difference(
 def _over_seeds(
     mean: float, variance_of_users: float, values: Sequence[float], reference: Sequence[float]
 ) -> tuple[float, float] | None:
+    from scipy.special import stdtrit  # a tenth of a second
+
     parts = [float(np.var(side, ddof=1)) / len(side) for side in (values, reference)]
     variance = variance_of_users + sum(parts)
     if variance == 0:  # seeds that change nothing say nothing of others
@@ -194,12 +196,6 @@ def _over_seeds(
         part**2 / (len(side) - 1) for part, side in zip(parts, (values, reference), strict=True)
     )
     freedom = variance**2 / uncertainty if uncertainty else math.inf
-    half = _quantile(freedom) * math.sqrt(variance)
+    # What 97.5% of Student's distribution lie below.
+    half = float(stdtrit(min(freedom, 1e6), (1 + CONFIDENCE) / 2)) * math.sqrt(variance)
     return mean - half, mean + half
-
-
-def _quantile(freedom: float) -> float:
-    """Return what 97.5% of Student's distribution lie below."""
-    from scipy.special import stdtrit  # a tenth of a second
-
-    return float(stdtrit(min(freedom, 1e6), (1 + CONFIDENCE) / 2))

@@ -9,13 +9,12 @@ import matplotlib
 import numpy as np
 from matplotlib import pyplot as plt
 
-from .measures import measure_of
 from .settings import Setting, shown_value
 
 matplotlib.use("Agg")
 
 
-from .run_results import RunResults  # noqa: E402
+from .run_results import MEASURES, RunResults  # noqa: E402
 
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#999999")
 """Okabe and Ito's, which people with any colour vision tell apart."""
@@ -36,9 +35,7 @@ def draw(runs: list[RunResults]) -> dict[str, Any]:
         figure, axes = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
         drawn = [drawing(axes, run, COLORS[index % len(COLORS)]) for index, run in enumerate(runs)]
         if any(drawn):
-            axes.set_title(title, loc="left", fontsize=11)
-            axes.grid(alpha=0.25)
-            axes.spines[["top", "right"]].set_visible(False)
+            _finish(axes, title)
             axes.legend(fontsize=8, frameon=False)
             figures[name] = figure
         else:
@@ -69,8 +66,7 @@ def draw_loss(axes: Any, run: RunResults, color: str) -> bool:
     numbers = np.array([entry["step"] for entry in steps])
     x = numbers[np.clip(places.astype(int) - 1, 0, len(numbers) - 1)]
     axes.plot(x, means, color=color, label=run.name)
-    axes.set_xlabel("step")
-    axes.set_ylabel("total loss")
+    axes.set(xlabel="step", ylabel="total loss")
     return True
 
 
@@ -83,8 +79,7 @@ def draw_auc(axes: Any, run: RunResults, color: str) -> bool:
             label = f"{run.name}, {key.split('_')[0]}"
             axes.plot(*zip(*points, strict=True), style, marker="o", color=color, label=label)
             drawn = True
-    axes.set_xlabel("epoch")
-    axes.set_ylabel("AUC")
+    axes.set(xlabel="epoch", ylabel="AUC")
     axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(integer=True))
     return drawn
 
@@ -97,8 +92,7 @@ def draw_roc(axes: Any, run: RunResults, color: str) -> bool:
     label = f"{run.name}, AUC {run.evaluation['auc']:.4f}"
     axes.plot(*curve, color=color, label=label)
     axes.plot([0, 1], [0, 1], color="0.8", linewidth=1, zorder=0)
-    axes.set_xlabel("false positive rate")
-    axes.set_ylabel("true positive rate")
+    axes.set(xlabel="false positive rate", ylabel="true positive rate")
     return True
 
 
@@ -111,8 +105,7 @@ def draw_calibration(axes: Any, run: RunResults, color: str) -> bool:
     axes.plot(bins[:, 0], bins[:, 1], color=color, label=label)
     axes.scatter(bins[:, 0], bins[:, 1], s=4 + 60 * bins[:, 2] / bins[:, 2].max(), color=color)
     axes.plot([0, 1], [0, 1], color="0.8", linewidth=1, zorder=0)
-    axes.set_xlabel("predicted click probability")
-    axes.set_ylabel("observed click rate")
+    axes.set(xlabel="predicted click probability", ylabel="observed click rate")
     return True
 
 
@@ -123,8 +116,7 @@ def draw_throughput(axes: Any, run: RunResults, color: str) -> bool:
         return False
     places, means = smooth(rates)
     axes.plot(places, means, color=color, label=f"{run.name}, median {np.median(rates):,.0f}")
-    axes.set_xlabel("step")
-    axes.set_ylabel("samples/s")
+    axes.set(xlabel="step", ylabel="samples/s")
     axes.set_ylim(bottom=0)
     return True
 
@@ -169,7 +161,7 @@ def _spread(settings: Sequence[Setting], measure: str) -> Any:
         axes.plot([values.mean()] * 2, [place - 0.3, place + 0.3], color=color)
     axes.set_yticks(range(len(settings)), [_short(setting.name) for setting in settings])
     axes.invert_yaxis()
-    axes.set_xlabel(measure_of(measure).title)
+    axes.set_xlabel(MEASURES[measure].title)
     _finish(axes, "Distribution by setting")
     return figure
 
@@ -184,9 +176,8 @@ def _cost(settings: Sequence[Setting], measure: str) -> Any:
         axes.scatter(points[:, 0], points[:, 1], s=18, color=color, label=label)
     if len(settings) <= len(COLORS):
         axes.legend(fontsize=8, frameon=False)
-    axes.set_xlabel("time to train (s)")
-    axes.set_ylabel(measure_of(measure).title)
-    _finish(axes, f"{measure_of(measure).title} over cost")
+    axes.set(xlabel="time to train (s)", ylabel=MEASURES[measure].title)
+    _finish(axes, f"{MEASURES[measure].title} over cost")
     return figure
 
 
@@ -197,7 +188,7 @@ def _axes(settings: Sequence[Setting]) -> list[str]:
 
 def _parallel(settings: Sequence[Setting], keys: Sequence[str], measure: str) -> Any:
     means = np.array([np.mean(setting.measured(measure)) for setting in settings])
-    title = measure_of(measure).title
+    title = MEASURES[measure].title
     width = max(6.4, 1.3 * (len(keys) + 1))
     figure, axes = plt.subplots(figsize=(width, 4.2), layout="constrained")
     columns = [[setting.values.get(key) for setting in settings] for key in keys]

@@ -13,9 +13,8 @@ from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import Narrator, Silence
 from ..evaluation.scored_rows import TEST_SCORES, ScoredRows
 from .difference import BEYOND_USERS, NOISE, UNKNOWN, Difference, Summary, difference
-from .measures import MEASURES, measure_of
 from .page import Figures, Page, Table, Text
-from .run_results import RunResults, read_results
+from .run_results import MEASURES, RunResults, read_results
 from .settings import Setting, settings_of, shown_value
 from .user_bootstrap import UserBootstrap
 
@@ -38,7 +37,7 @@ HOW_TO_READ_DIFFERENCES = (
 
 def spread_table(settings: Sequence[Setting], measure: str) -> Table | None:
     """Tabulate what runs measured, one row a setting; None where no run measured it."""
-    form = measure_of(measure)
+    form = MEASURES[measure]
     rows = []
     for setting in settings:
         values = setting.measured(measure)
@@ -63,7 +62,7 @@ class Differences:
         narrator: Narrator | None = None,
     ) -> None:
         """Compare them."""
-        self.measure = measure_of(measure)
+        self.measure = MEASURES[measure]
         self.notes: list[str] = []
         measured = [setting for setting in settings if setting.measured(measure)]
         first = measured[0] if measured else None

@@ -1,4 +1,4 @@
-"""What a results directory holds: the log's steps and epochs, the curves, the facts."""
+"""What a results directory holds: steps and epochs of the log, curves, facts; its measures."""
 
 from __future__ import annotations
 
@@ -6,13 +6,48 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import yaml
 
 from ...foundation.exceptions import MerlinSimError
 from ..run_log import PREFIX, own_entries
+
+
+class Measure(NamedTuple):
+    """One number of a run's end."""
+
+    title: str
+    form: str
+    """As :func:`format` takes it."""
+    more_is_better: bool | None = True
+    """None where neither way is."""
+
+    def shown(self, value: float | None) -> str:
+        """Write a value; nothing for one that is not there."""
+        return "" if value is None else format(value, self.form)
+
+
+MEASURES = {
+    "test_auc": Measure("Test AUC", ".4f"),
+    "test_exact_auc": Measure("Test AUC, exact", ".4f"),
+    "validation_auc": Measure("Validation AUC", ".4f"),
+    "best_validation_auc": Measure("Best validation AUC", ".4f"),
+    "best_test_auc": Measure("Test AUC where validation AUC was best", ".4f"),
+    "test_gauc": Measure("Test AUC within users", ".4f"),
+    "test_log_loss": Measure("Test log loss", ".4f", False),
+    "test_calibration_error": Measure("Test calibration error", ".4f", False),
+    "train_auc": Measure("Training AUC", ".4f", None),
+    "total_loss": Measure("Training loss", ".4f", None),
+    "throughput": Measure("Throughput (samples/s)", ",.0f"),
+    "latency_mean": Measure("Step latency, mean (ms)", ".1f", False),
+    "latency_p99": Measure("Step latency, 99% below (ms)", ".1f", False),
+    "time_to_train": Measure("Time to train (s)", ",.1f", False),
+    "peak_memory_gib": Measure("Peak memory (GiB)", ".2f", False),
+    "peak_gpu_memory_gib": Measure("Peak GPU memory (GiB)", ".2f", False),
+}
+"""What runs are measured by, by name in the log."""
 
 Entry = dict[str, Any]
 PLACED = ("step", "epoch")
@@ -64,8 +99,8 @@ def read_results(path: Path, log_filename: str | None = None) -> RunResults:
     return RunResults(
         name=path.name,
         path=path,
-        steps=_last_by("step", "step", entries),
-        epochs=_last_by("epoch", "epoch", entries),
+        steps=_last_by("step", entries),
+        epochs=_last_by("epoch", entries),
         last=ends[-1] if ends else {},
         evaluation=_checked(path / "evaluation.json", _is_evaluation),
         config=config,
@@ -131,8 +166,8 @@ def _checked(path: Path, fits: Callable[[Entry], bool]) -> Entry:
     return found
 
 
-def _last_by(kind: str, key: str, entries: list[Entry]) -> list[Entry]:
-    found = {entry[key]: entry for entry in entries if entry["type"] == kind}
+def _last_by(kind: str, entries: list[Entry]) -> list[Entry]:
+    found = {entry[kind]: entry for entry in entries if entry["type"] == kind}
     return [found[place] for place in sorted(found)]
 
 

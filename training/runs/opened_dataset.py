@@ -20,7 +20,7 @@ HOW_TO_VALIDATE = (
 def open_dataset(config: RunConfig) -> DatasetDirectory:
     """Open the directory; both mappings must be there, in files that the feed reads.
 
-    Where only a checkpoint knows the model, :func:`check_model` comes when that is read.
+    Where only a checkpoint knows the model, its contract is checked when that is read.
     """
     family = None if config.model_type is None else find_family(config.model_type)
     options = None
@@ -29,7 +29,7 @@ def open_dataset(config: RunConfig) -> DatasetDirectory:
     directory, feature_spec = config.read_from or (config.dataset_dir, config.feature_spec)
     dataset = DatasetDirectory.open(directory, feature_spec=feature_spec)
     if family is not None:
-        check_model(dataset, str(config.model_type))
+        family.contract.check(dataset.spec)
         _check_xla(config, family)
         if options is not None:
             family.tables(dataset.schema, options)
@@ -52,7 +52,7 @@ def _check_validation(config: RunConfig, dataset: DatasetDirectory) -> None:
     """Refuse settings that go by validation data where the dataset has none."""
     if VALIDATION in dataset.spec.source_spec:
         return
-    named = [name for name in ("early_stopping",) if getattr(config, name) is not None]
+    named = [] if config.early_stopping is None else ["early_stopping"]
     named += ["select_by validation"] if config.select_by == VALIDATION else []
     if named:
         raise MerlinSimError(
@@ -67,11 +67,6 @@ def _check_xla(config: RunConfig, family: Family) -> None:
             f"`xla` cannot be given with spread tables of {family.name}: XLA does not compile what "
             "ranks exchange, which is in the middle of it."
         )
-
-
-def check_model(dataset: DatasetDirectory, model_type: str) -> None:
-    """Refuse a dataset that is not what the model takes."""
-    find_family(model_type).contract.check(dataset.spec)
 
 
 def make_results_directory(config: RunConfig) -> None:

@@ -83,12 +83,7 @@ def rate_for(batch: int) -> float:
 def batch_of(config: RunConfig, dataset: DatasetDirectory, samples: int) -> int:
     """Return the batch for so many samples that ranks, and users' rows, can share."""
     batch = batch_for(samples)
-    unit = _shared(config, dataset) * launched_size()
+    unit = launched_size()
+    if dataset.users is not None:  # so many samples share a row of a batch at most
+        unit *= config.candidates or usual_candidates(dataset.users)
     return max(unit, batch - batch % unit)
-
-
-def _shared(config: RunConfig, dataset: DatasetDirectory) -> int:
-    """Return how many samples share a row of a batch at most, whose multiple a batch is."""
-    if dataset.users is None:
-        return 1
-    return config.candidates or usual_candidates(dataset.users)

@@ -39,11 +39,11 @@ from ...parallel.ranks.watchdog import EXIT_CODE, SILENCE_SECONDS, Watchdog
 from ...parallel.steps.dropout_seeds import DropoutSeeds
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.fingerprint import fingerprint
-from ...schemas.users_layout import UsersLayout, usual_candidates
+from ...schemas.users_layout import usual_candidates
 from ..checkpoints.run_state import check_facts
 from ..run_log import RunLog
 from .inference_run import InferenceRun
-from .opened_dataset import check_model, open_dataset
+from .opened_dataset import open_dataset
 from .run_config import SPREAD, RunConfig
 from .table_plan import plan_of
 from .training_run import TrainingRun
@@ -57,7 +57,10 @@ def settle_candidates(
     if candidates is None:
         if dataset.users is None or not family.takes_candidates or config.positions_together:
             return 1
-        return _default(config, dataset.users, ranks)
+        candidates = usual_candidates(dataset.users)
+        if config.mode == "train":
+            check_candidates(dataset.users, config.global_batch_size, candidates, ranks)
+        return candidates
     if candidates > 1 and not family.takes_candidates:
         raise MerlinSimError(
             f"`candidates` should be left out, or 1: {family.name} takes plain rows. "
@@ -65,13 +68,6 @@ def settle_candidates(
         )
     if dataset.users is not None:
         check_candidates(dataset.users, config.global_batch_size, candidates, ranks)
-    return candidates
-
-
-def _default(config: RunConfig, layout: UsersLayout, ranks: Ranks) -> int:
-    candidates = usual_candidates(layout)
-    if config.mode == "train":
-        check_candidates(layout, config.global_batch_size, candidates, ranks)
     return candidates
 
 
@@ -244,7 +240,7 @@ class Run:
             seed = secrets.randbelow(2**31)
         seed, model_type = collectives.broadcast_object((seed, model_type), self.ranks)
         self.config = replace(self.config, seed=seed, model_type=model_type)
-        check_model(dataset, str(model_type))
+        find_family(str(model_type)).contract.check(dataset.spec)
         if self.config.save_scores and user_column(dataset.schema) is None:
             raise MerlinSimError(
                 f"{dataset.path}: save_scores needs a column of users, by whom scores are "

@@ -318,11 +318,6 @@ class RunConfig:
             raise MerlinSimError("\n".join(problems))
 
     @property
-    def scores_checkpoint(self) -> bool:
-        """Whether the run computes with the weights of a checkpoint and trains nothing."""
-        return self.mode == "inference" and self.load_checkpoint_path is not None
-
-    @property
     def begins_with_checkpoint(self) -> bool:
         """Whether a checkpoint knows the model, and which options it has where none are given."""
         warm = self.warm_start is not None and self.mode == "train"
@@ -388,7 +383,8 @@ def _problems(config: RunConfig) -> Iterator[str]:
             wanted = WANTED
         if wanted is not None:
             yield f"`{name}` should be {wanted}. Received: {value!r}"
-    if config.step != BEST and not config.scores_checkpoint:
+    scores_checkpoint = config.mode == "inference" and config.load_checkpoint_path is not None
+    if config.step != BEST and not scores_checkpoint:
         yield (
             "`step` should be given with inference of a checkpoint only: training goes on from the "
             f"newest. Received: {config.step!r}"

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...foundation.exceptions import Problem, SpecError, describe
 from ...schemas.yaml_document import Node, read_yaml
-from ..reports.measures import MEASURES
+from ..reports.run_results import MEASURES
 from ..reports.settings import shown_value
 
 COMMANDS = ("train", "inference")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from processes import entries
@@ -181,6 +181,5 @@ def test_a_checkpoint_keeps_what_was_best():
     best.take(5, {"validation_auc": 0.5, "test_auc": 0.4})
     best.take(9, {"validation_auc": None, "test_auc": 0.9})  # of one kind of label only
     best.take(9, {"validation_auc": 0.5, "test_auc": 0.9})
-    assert BestSoFar.from_facts(best.to_facts()) == best
+    assert BestSoFar(**asdict(best)) == best
     assert (best.steps, best.no_better) == (5, 1)
-    assert BestSoFar.from_facts({}) == BestSoFar()
