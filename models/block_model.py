@@ -139,11 +139,7 @@ class ColumnsBlock(Block, Generic[AnyOptions]):
         return self.channels.gather(self.padding(columns))
 
     def check_columns(self, missing: Sequence[str], received: Iterable[str]) -> None:
-        """Refuse a batch that lacks columns.
-
-        Raises:
-            OptionError: Naming the columns that are missing.
-        """
+        """Refuse a batch that lacks columns."""
         if missing:
             raise OptionError(
                 f"{type(self).__name__} is missing columns: {', '.join(missing)}. "
@@ -410,10 +406,6 @@ class BlockModel(TrainableModel):
         Args:
             export_path: A SavedModel, a run's directory of checkpoints (the best one is
                 taken), or one ``step-...`` in it.
-
-        Raises:
-            OptionError: Where a model of another class was saved there.
-            CheckpointError: Where the checkpoint is damaged, or of another class.
         """
         if is_checkpoint(export_path):
             model = restored_model(choose_checkpoint(Path(export_path)), cls)

@@ -259,9 +259,6 @@ def check_arrays(
         expected: arrays of the checkpoint that must all find their variable.
         parts: name -> of what a variable is a part, which is all that is read of it.
         growing: variables that may have more rows than the checkpoint's.
-
-    Raises:
-        CheckpointError: naming every array without variable and variable without array.
     """
     index = checkpoint.arrays.index
     problems = []

@@ -61,13 +61,7 @@ class StepTimes:
 
 
 class Measurement:
-    """The throughput and latency of steps under the published keys, the first of them not counted.
-
-    Args:
-        log: takes an entry for each step.
-        warmup_steps: those that are not counted.
-        steps_of_pass: steps of a pass over the data.
-    """
+    """Throughput and latency of steps under the published keys, the first of them not counted."""
 
     def __init__(self, log: RunLog, warmup_steps: int, steps_of_pass: int) -> None:
         """Start the clock."""

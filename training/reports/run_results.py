@@ -82,12 +82,7 @@ class RunResults:
 
 
 def read_results(path: Path, log_filename: str | None = None) -> RunResults:
-    """Read a results directory.
-
-    Args:
-        path: as given to ``merlin-sim train --results_dir``.
-        log_filename: the log's name, where the configuration beside it does not say.
-    """
+    """Read a results directory."""
     if not path.is_dir():
         raise MerlinSimError(f"{path}: expected a results directory; there is none.")
     config = _read(path / "config.yaml", yaml.safe_load)

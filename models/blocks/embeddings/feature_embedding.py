@@ -144,9 +144,6 @@ def given_tables(given: Any, schema: Schema) -> dict[str, EmbeddingTable]:
             configuration that :func:`tables_config` made of it; or a Merlin block that has tables
             of these columns, as ``mm.InputBlockV2`` and ``mm.Embeddings`` make it.
         schema: The columns that are looked up.
-
-    Raises:
-        OptionError: Naming the table that none of the columns reads, or that does not fit.
     """
     if given is None:
         return {}

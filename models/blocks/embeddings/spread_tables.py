@@ -216,13 +216,7 @@ class SpreadLookup:
         ids: Mapping[str, list[tf.Tensor]],
         with_gradient: bool,
     ) -> dict[str, list[tf.Tensor]]:
-        """Look up several tensors of ids in each table: table -> the vectors of each tensor.
-
-        Args:
-            weights: table -> what this rank has of it.
-            ids: table -> ids; a table without any is left out.
-            with_gradient: whether to prepare for a gradient.
-        """
+        """Look up several tensors of ids in each table: table -> the vectors of each tensor."""
         tables = [placed for placed in self.tables if ids.get(placed.table.name)]
         if not tables:
             return {}

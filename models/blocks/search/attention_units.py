@@ -76,11 +76,6 @@ class MultiHeadSearchUnit(AttentionUnit):
 
     (W_i z) . (V_i e) = z . (W_i' V_i e): one vector per head and candidate is multiplied with the
     history, not a matrix with every position.
-
-    Args:
-        heads: How many.
-        head_dim: Length of the vectors that a head compares.
-        time_dim: Length of the time vectors; 0 without.
     """
 
     def __init__(self, heads: int, head_dim: int, time_dim: int = 0, **kwargs: Any) -> None:
