@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -73,6 +73,10 @@ class Summary(NamedTuple):
         return self.auc - other.auc, float(error)
 
 
+Column = tuple[str, Callable[[Summary], str]]
+"""Its head, and its cell of a row."""
+
+
 def summarize(outcomes: Sequence[Outcome], log: str, length: int) -> dict[str, Summary]:
     """Sum up each model of a log at a length, by its name."""
     of_log = [o for o in outcomes if (o.log, o.length) == (log, length)]
@@ -90,48 +94,60 @@ def _sum_up(runs: Sequence[Outcome]) -> Summary:
 
 
 def log_section(outcomes: Sequence[Outcome], log: str, title: str, models: Sequence[str]) -> str:
-    """Write the tables of a log, one for each length that was run; ``models`` are all there are."""
+    """Write the table of a log, with columns for each length; ``models`` are all there are."""
     of_log = [outcome for outcome in outcomes if outcome.log == log]
     if not of_log:
         return f"### {title}\n\nNot run.\n"
     lengths = sorted({outcome.length for outcome in of_log})
+    found = {length: summarize(of_log, log, length) for length in lengths}
     commits = sorted({outcome.commit[:7] for outcome in of_log})
     dates = sorted({outcome.date for outcome in of_log})
     told = f"{len(of_log[0].influence)} users test; commit {', '.join(commits)}; "
     told += f"{' to '.join(dict.fromkeys((dates[0], dates[-1])))}.\n"
-    tables = [_table(of_log, log, length, lengths[0], models) for length in lengths]
-    return "\n".join([f"### {title}\n", told, *tables])
+    return "\n".join([f"### {title}\n", told, _table(found) + _not_run(models, found.values())])
 
 
-def _table(
-    outcomes: Sequence[Outcome], log: str, length: int, shortest: int, models: Sequence[str]
-) -> str:
-    found = summarize(outcomes, log, length)
-    others = [row for row in found.values() if row.model in FUXICTR]
-    references = {TREES: found.get(TREES)}
-    if others:
-        references["FuxiCTR's best"] = max(others, key=_auc)
-    if length > shortest:
-        references |= {f"length {shortest}": None}
-    shorter = summarize(outcomes, log, shortest)
-    heads = [
-        "test AUC",
-        "standard error",
-        "rate, of how many",
-        "seeds",
-        *(f"above {r}" for r in references),
+def _table(found: dict[int, dict[str, Summary]]) -> str:
+    """Write the summaries by length and model, the best AUC first."""
+    columns = [
+        (rows, *column) for length, rows in found.items() for column in _columns(found, length)
     ]
-    lines = [f"| length {length} | {' | '.join(heads)} |", f"|---|{'---:|' * len(heads)}"]
-    for row in sorted(found.values(), key=_auc, reverse=True):
-        if length > shortest:
-            references[f"length {shortest}"] = shorter.get(row.model)
-        rate = f"{row.rate:g} of {row.rates}" if row.rate else ""
-        cells = [f"{row.auc:.4f}", f"{row.error:.4f}", rate]
-        cells += [f"{len(row.aucs)}", *(_above(row, other) for other in references.values())]
-        lines.append(f"| {row.model} | {' | '.join(cells)} |")
-    missing = [name for name in models if name not in found]
-    left = f"\nNot run: {'; '.join(missing)}.\n" if missing else ""
-    return "\n".join(lines) + f"\n{left}"
+    lines = [
+        f"| | {' | '.join(head for _, head, _ in columns)} |",
+        f"|---|{'---:|' * len(columns)}",
+    ]
+    every = sorted(
+        (row for rows in found.values() for row in rows.values()), key=_auc, reverse=True
+    )
+    for name in dict.fromkeys(row.model for row in every):
+        cells = [cell(rows[name]) if name in rows else "" for rows, _, cell in columns]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _columns(found: dict[int, dict[str, Summary]], length: int) -> list[Column]:
+    rows, shortest = found[length], min(found)
+    columns: list[Column] = [
+        (f"test AUC at {length}", lambda row: f"{row.auc:.4f} ± {row.error:.4f}"),
+        ("rate, of how many", lambda row: f"{row.rate:g} of {row.rates}" if row.rate else ""),
+        ("seeds", lambda row: f"{len(row.aucs)}"),
+        (f"above {TREES}", lambda row: _above(row, rows.get(TREES))),
+    ]
+    others = [rows[name] for name in FUXICTR if name in rows]
+    if others:
+        best = max(others, key=_auc)
+        columns.append(("above FuxiCTR's best", lambda row: _above(row, best)))
+    if length > shortest:
+        shorter = found[shortest]
+        columns.append(
+            (f"above length {shortest}", lambda row: _above(row, shorter.get(row.model)))
+        )
+    return columns
+
+
+def _not_run(models: Sequence[str], found: Iterable[dict[str, Any]]) -> str:
+    missing = [name for name in models if not any(name in rows for rows in found)]
+    return f"\nNot run: {'; '.join(missing)}.\n" if missing else ""
 
 
 def _auc(row: Summary) -> float:
@@ -176,10 +192,11 @@ def choosing_table(
     heads = [f"test AUC at {length}" for length in lengths]
     heads += [f"{table['title']}, {table['unit']}" for table in tables]
     lines = [f"| | {' | '.join(heads)} |", f"|---|{'---:|' * len(heads)}"]
-    for model in models:
+    measured = [*found, *(table["values"] for table in tables)]
+    for model in (name for name in models if any(name in values for values in measured)):
         cells = [f"{rows[model].auc:.4f}" if model in rows else NOT_RUN for rows in found]
         for values in (table["values"].get(model) for table in tables):
             cells.append(f"{statistics.median(values):.2f}" if values else NOT_RUN)
         lines.append(f"| {model} | {' | '.join(cells)} |")
     left = "" if tables else "\nCost and memory: not run.\n"
-    return "\n".join(lines) + f"\n{left}"
+    return "\n".join(lines) + f"\n{_not_run(models, measured)}{left}"

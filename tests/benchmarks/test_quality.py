@@ -16,7 +16,14 @@ from in_process import run
 from measuring.auc_of_users import AUCOfUsers, standard_error
 from measuring.quality_logs import IMPRESSIONS_TEST, IMPRESSIONS_VALIDATION, LOGS, make_dataset
 from measuring.quality_models import FUXICTR, RULES, TRAINED, TREES
-from measuring.quality_table import Outcome, log_section, overview, read_outcomes, summarize
+from measuring.quality_table import (
+    Outcome,
+    choosing_table,
+    log_section,
+    overview,
+    read_outcomes,
+    summarize,
+)
 
 from merlin_sim.training.evaluation.scored_rows import exact_auc
 
@@ -65,15 +72,38 @@ def test_a_page_says_what_is_above_what_and_what_was_not_run():
     runs = [outcome(TREES, 0.80), outcome("SIM", 0.83), outcome(FUXICTR[0], 0.81)]
     runs += [outcome("SIM", 0.87, length=500)]
     text = log_section(runs, "readers", "Readers", [TREES, "SIM", "DIN"])
-    row = next(line for line in text.splitlines() if line.startswith("| SIM | 0.8300"))
-    assert row.endswith("| 0.1 of 1 | 1 | +0.0300 ± 0.0000 | +0.0200 ± 0.0000 |")
-    assert "| SIM | 0.8700 | 0.0000 | 0.1 of 1 | 1 |  | +0.0400 ± 0.0000 |" in text
-    assert "Not run: DIN." in text and "3 users test; commit 0000000; 2026-01-01." in text
+    heads, _, *rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert heads.count("test AUC at") == 2 and heads.endswith("| above length 100 |")
+    assert [row.split(" | ")[0] for row in rows] == ["| SIM", f"| {FUXICTR[0]}", f"| {TREES}"]
+    assert rows[0].startswith(
+        "| SIM | 0.8300 ± 0.0000 | 0.1 of 1 | 1 | +0.0300 ± 0.0000 | +0.0200 ± 0.0000 |"
+    )
+    assert rows[0].endswith("| 0.8700 ± 0.0000 | 0.1 of 1 | 1 |  | +0.0400 ± 0.0000 |")
+    assert rows[2].endswith("| 1 |  | -0.0100 ± 0.0000 |  |  |  |  |  |")
+    assert (
+        text.endswith("\nNot run: DIN.\n") and "3 users test; commit 0000000; 2026-01-01." in text
+    )
     assert "Not run." in log_section([], "readers", "Readers", ["SIM"])
     assert overview(runs, ["readers"], [TREES, "SIM", "DIN"]).splitlines()[2:] == [
         f"| {TREES} | 0.800 |",
         "| SIM | 0.830 |",
     ]
+
+
+def test_models_that_were_not_run_are_named_below_the_table():
+    costs = {
+        "tables": [{"title": "a thousand scores", "unit": "s", "values": {"STCA": [2.0, 1.0, 3.0]}}]
+    }
+    text = choosing_table([outcome("SIM", 0.83)], "readers", costs, ["SIM", "STCA", "DIN"])
+    assert text.splitlines()[2:] == [
+        "| SIM | 0.8300 | not run |",
+        "| STCA | not run | 2.00 |",
+        "",
+        "Not run: DIN.",
+    ]
+    assert choosing_table([outcome("SIM", 0.83)], "readers", None, ["SIM"]).endswith(
+        "Cost and memory: not run.\n"
+    )
 
 
 def test_a_user_is_judged_by_what_others_did():
