@@ -65,7 +65,7 @@ def tables_of(record: Record) -> list[Table]:
 
 def number(value: float, unit: str) -> str:
     """Write a value as its unit is read."""
-    digits = {"AUC": 4, "GB": 2, "s": 1, "processor s": 2}.get(unit, 0)
+    digits = {"GB": 2, "s": 1, "processor s": 2}.get(unit, 0)
     return f"{value:,.{digits}f}"
 
 
@@ -94,8 +94,8 @@ def section_head(record: Record) -> str:
 
 
 def section(record: Record) -> str:
-    """Write the section of one record."""
-    tables = "\n".join(map(table_text, tables_of(record)))
+    """Write the section of one record; after its one epoch an AUC says nothing."""
+    tables = "\n".join(table_text(table) for table in tables_of(record) if table.unit != "AUC")
     return f"### {record['title']}\n\n{section_head(record)}\n{tables}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -104,7 +104,9 @@ def log_section(outcomes: Sequence[Outcome], log: str, title: str, models: Seque
     dates = sorted({outcome.date for outcome in of_log})
     told = f"{len(of_log[0].influence)} users test; commit {', '.join(commits)}; "
     told += f"{' to '.join(dict.fromkeys((dates[0], dates[-1])))}.\n"
-    return "\n".join([f"### {title}\n", told, _table(found) + _not_run(models, found.values())])
+    missing = _not_run(models, found.values())
+    told += f"Not run: {'; '.join(missing)}.\n" if missing else ""
+    return "\n".join([f"### {title}\n", told, _table(found)])
 
 
 def _table(found: dict[int, dict[str, Summary]]) -> str:
@@ -145,9 +147,8 @@ def _columns(found: dict[int, dict[str, Summary]], length: int) -> list[Column]:
     return columns
 
 
-def _not_run(models: Sequence[str], found: Iterable[dict[str, Any]]) -> str:
-    missing = [name for name in models if not any(name in rows for rows in found)]
-    return f"\nNot run: {'; '.join(missing)}.\n" if missing else ""
+def _not_run(models: Sequence[str], found: Collection[dict[str, Any]]) -> list[str]:
+    return [name for name in models if not any(name in rows for rows in found)]
 
 
 def _auc(row: Summary) -> float:
@@ -198,5 +199,6 @@ def choosing_table(
         for values in (table["values"].get(model) for table in tables):
             cells.append(f"{statistics.median(values):.2f}" if values else NOT_RUN)
         lines.append(f"| {model} | {' | '.join(cells)} |")
-    left = "" if tables else "\nCost and memory: not run.\n"
-    return "\n".join(lines) + f"\n{_not_run(models, measured)}{left}"
+    missing = _not_run(models, measured) + ([] if tables else ["cost and memory"])
+    left = f"\nNot run: {'; '.join(missing)}.\n" if missing else ""
+    return "\n".join(lines) + f"\n{left}"

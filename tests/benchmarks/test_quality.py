@@ -80,9 +80,7 @@ def test_a_page_says_what_is_above_what_and_what_was_not_run():
     )
     assert rows[0].endswith("| 0.8700 ± 0.0000 | 0.1 of 1 | 1 |  | +0.0400 ± 0.0000 |")
     assert rows[2].endswith("| 1 |  | -0.0100 ± 0.0000 |  |  |  |  |  |")
-    assert (
-        text.endswith("\nNot run: DIN.\n") and "3 users test; commit 0000000; 2026-01-01." in text
-    )
+    assert "3 users test; commit 0000000; 2026-01-01.\nNot run: DIN.\n\n" in text
     assert "Not run." in log_section([], "readers", "Readers", ["SIM"])
     assert overview(runs, ["readers"], [TREES, "SIM", "DIN"]).splitlines()[2:] == [
         f"| {TREES} | 0.800 |",
@@ -102,7 +100,7 @@ def test_models_that_were_not_run_are_named_below_the_table():
         "Not run: DIN.",
     ]
     assert choosing_table([outcome("SIM", 0.83)], "readers", None, ["SIM"]).endswith(
-        "Cost and memory: not run.\n"
+        "\nNot run: cost and memory.\n"
     )
 
 
