@@ -56,7 +56,7 @@ class Step(NamedTuple):
 
 
 @lru_cache(maxsize=1024, typed=True)
-def on_device(value: int | bool) -> tf.Tensor:
+def scalar_on_device(value: int | bool) -> tf.Tensor:
     """Return a scalar, int64 or bool, that is copied to the device once.
 
     A copy to a GPU waits for all that was asked of it before: a new scalar in each step would let
@@ -327,7 +327,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         try:
             for first, count, data, order in blocks:
                 for number in range(max(0, first_step - first), count):
-                    yield Step(data, order, on_device(number), seeds)
+                    yield Step(data, order, scalar_on_device(number), seeds)
         finally:
             blocks.stop()
 

@@ -294,7 +294,11 @@ class InterestModel(BlockModel):
         return None if split is None else int(split.short_length)
 
     def features(self, columns: dict[str, Any], with_negatives: bool = False) -> Features:
-        """Sort a batch of columns, ragged or padded, into channels."""
+        """Sort a batch of columns, ragged or padded, into channels.
+
+        Raises:
+            OptionError: Naming the columns that are missing.
+        """
         features: Features = self.body.features(columns, with_negatives)
         return features
 

@@ -249,6 +249,9 @@ class LossMeans:
     """The mean of each loss over an epoch's rows; the first is Keras's ``loss``.
 
     A plain object, so that Keras does not count the means' variables among a model's weights.
+
+    Args:
+        names: of the parts, in the order in which the model gives them.
     """
 
     def __init__(self, names: Sequence[str]) -> None:

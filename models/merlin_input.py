@@ -28,6 +28,10 @@ class PaddedBatches(tf.keras.utils.Sequence):
 
     Padding before the graph rather than in it gives every batch static shapes, which XLA needs,
     and lets Python warn of a history that is too long.
+
+    Args:
+        loader: A Merlin loader.
+        padding: What pads.
     """
 
     def __init__(self, loader: mm.Loader, padding: LeftPadding) -> None:

@@ -111,7 +111,14 @@ class ModelOptions(CheckedOptions):
     item: see :class:`~.blocks.history_counts.HistorySimilarity`."""
 
     def for_history(self: AnyModelOptions, history_length: int) -> AnyModelOptions:
-        """Return the options as they are for a dataset, what it decides filled in."""
+        """Return the options as they are for a dataset, what it decides filled in.
+
+        Args:
+            history_length: The positions of the dataset's histories.
+
+        Raises:
+            OptionError: where they do not go together.
+        """
         return self
 
 

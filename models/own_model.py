@@ -13,7 +13,12 @@ from .trainable_model import TrainableModel
 
 
 class OwnModel(TrainableModel):
-    """Gives any Keras model with ``compute_step`` the ``compile`` and ``fit`` of this package."""
+    """Gives any Keras model with ``compute_step`` the ``compile`` and ``fit`` of this package.
+
+    Args:
+        model: The model, built: as :class:`~.family.Family` describes it.
+        label: The label's column.
+    """
 
     def __init__(self, model: Any, label: str) -> None:
         """Take the model as it is: its variables are those that are trained."""

@@ -38,6 +38,10 @@ class PlaceWeights(ConfiguredBlock):
     >>> means = PlaceWeights(1, 3)(tf.constant([[[9.0], [2.0], [4.0]]]), real)
     >>> means.numpy().tolist()
     [[3.0]]
+
+    Args:
+        weightings: How many.
+        places: Positions of a history.
     """
 
     def __init__(self, weightings: int, places: int, **kwargs: Any) -> None:
@@ -275,7 +279,12 @@ class TwoTowerModel(BlockModel):
         self._log_chances.assign(np.log(shares).astype(np.float32))
 
     def forward(self, columns: dict[str, Any], training: bool = False) -> TwoTowerOutputs:
-        """Return the logits of a batch of columns, and the vectors that they are made of."""
+        """Return the logits of a batch of columns, and the vectors that they are made of.
+
+        Args:
+            columns: One batch: plain rows, or one user's row and its candidates.
+            training: Whether to prepare the tables for a gradient.
+        """
         users, items = self.body.forward(self.body.features(columns), training)
         logits = self.body.products(users, items)
         return TwoTowerOutputs(logits, users, items)

@@ -12,7 +12,7 @@ import tensorflow as tf
 from merlin.models.tf.core.prediction import Prediction
 from merlin.models.tf.utils.tf_utils import call_layer
 
-from ..dataloader.loader import on_device
+from ..dataloader.loader import scalar_on_device
 from ..dataloader.open_loader import user_column
 from ..foundation.batch_names import HISTORY_END
 from ..foundation.gpu_forms import has_gpu_forms
@@ -211,7 +211,7 @@ class TrainableModel(mm.Model):
         logs: dict[str, tf.Tensor] = {}
         for given, count in steps.take(self._steps_at_once):
             done = self._done.on_device(self._seed, self.progress.steps)
-            stop = on_device(bool(self.progress.stop_asked()))
+            stop = scalar_on_device(bool(self.progress.stop_asked()))
             self.progress.advance(count)
             part, logs, done = self._execution(steps.make)(given, tf.constant(count), done, stop)
             self._done.hold(self._seed, self.progress.steps, done)
@@ -224,7 +224,7 @@ class TrainableModel(mm.Model):
         found = []
         for given, count in steps.take(self._steps_at_once):
             compiled = self._in_graph(run, steps.make)
-            found += [compiled(nth(given, on_device(number))) for number in range(count)]
+            found += [compiled(nth(given, scalar_on_device(number))) for number in range(count)]
         return found
 
     @property
@@ -292,11 +292,11 @@ class TrainableModel(mm.Model):
         )
 
         def body(
-            number: tf.Tensor, on_gpu: tf.Tensor, done: tf.Tensor, arrays: Executed
+            number: tf.Tensor, place: tf.Tensor, done: tf.Tensor, arrays: Executed
         ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, Executed]:
-            executed = step(nth(given, on_gpu), done, stop)
+            executed = step(nth(given, place), done, stop)
             written = [a.write(number, part) for a, part in zip(arrays, executed, strict=True)]
-            return number + 1, on_gpu + 1, done + [0, 1], Executed(*written)
+            return number + 1, place + 1, done + [0, 1], Executed(*written)
 
         _, _, done, arrays = tf.while_loop(
             lambda number, *_: number < count,

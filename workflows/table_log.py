@@ -173,7 +173,15 @@ class TableLog:
         return sum(block.size for block in self._blocks)
 
     def time_of(self, text: str, option: str) -> int | float:
-        """A time that a person gave with an option, as the number that the log's times become."""
+        """A time that a person gave, as the number that the log's times become.
+
+        Args:
+            text: A number, or a date and time.
+            option: What gave it, for messages.
+
+        Raises:
+            MerlinSimError: Where the log's times are of another kind.
+        """
         path, name = self.first_file, self.columns.timestamp
         kind = self._timestamp_kind
         if not self._has_texts_of_times(path):

@@ -34,6 +34,9 @@ class ActivationUnit(ConfiguredBlock):
     >>> scores = ActivationUnit()(tf.ones([2, 3, 8]), tf.ones([2, 5, 8]))
     >>> scores.shape
     TensorShape([2, 3, 5])
+
+    Args:
+        hidden_dims: Sizes of the hidden layers.
     """
 
     def __init__(self, hidden_dims: tuple[int, ...] = (80, 40), **kwargs: Any) -> None:

@@ -138,6 +138,9 @@ class DINAttention(ConfiguredBlock):
     >>> mask = tf.constant([[[False, True, True]]])
     >>> attention(tf.zeros([1, 1, 2]), history, mask).numpy().tolist()
     [[[0.5, 0.5]]]
+
+    Args:
+        attention: ``"dot"`` or ``"activation_unit"``.
     """
 
     def __init__(self, attention: str = "dot", **kwargs: Any) -> None:
@@ -323,6 +326,11 @@ class SummedAttention(TargetAttention):
     >>> mask = tf.ones([1, 1, 3], tf.bool)
     >>> attention(tf.ones([1, 1, 4]), tf.ones([1, 3, 4]), mask).shape
     TensorShape([1, 1, 8])
+
+    Args:
+        heads: How many.
+        head_dim: Length of the vectors that a head compares, and of those that it gives.
+        time_dim: Length of the time vectors; 0 without.
     """
 
     @property

@@ -120,6 +120,10 @@ class ClassifierMLP(HiddenLayers):
 
     >>> ClassifierMLP((200, 80))(tf.ones([2, 16])).shape
     TensorShape([2, 1])
+
+    Args:
+        hidden_dims: Sizes of the hidden layers.
+        dropout_rate: Share of the last hidden layer dropped in training; None for off.
     """
 
     def build(self, input_shape: Any) -> None:
@@ -150,6 +154,9 @@ class ReLULayers(HiddenLayers):
 
     >>> ReLULayers((512, 256, 128))(tf.ones([2, 13])).shape
     TensorShape([2, 128])
+
+    Args:
+        hidden_dims: Sizes of the layers; none gives what came in.
     """
 
     def make_layers(self) -> tuple[list[tf.keras.layers.Layer], list[tf.keras.layers.Layer]]:

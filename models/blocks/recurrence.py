@@ -31,6 +31,9 @@ class InterestExtractor(ConfiguredBlock):
     >>> states = InterestExtractor(6)([tf.ones([2, 4])] * 5)
     >>> len(states), states[-1].shape
     (5, TensorShape([2, 6]))
+
+    Args:
+        units: Size of the state.
     """
 
     def __init__(self, units: int, **kwargs: Any) -> None:
@@ -113,6 +116,9 @@ class AUGRU(ConfiguredBlock):
     >>> state = AUGRU(6)([tf.ones([2, 4])] * 5, tf.ones([2, 5]) / 5)
     >>> state.shape
     TensorShape([2, 6])
+
+    Args:
+        units: Size of the state.
     """
 
     def __init__(self, units: int, **kwargs: Any) -> None:
@@ -238,6 +244,9 @@ class InterestEvolution(ConfiguredBlock):
     >>> history, mask = tf.ones([2, 1, 5, 4]), tf.ones([2, 1, 5], tf.bool)
     >>> evolution(tf.ones([2, 3, 4]), history, mask).final_state.shape
     TensorShape([2, 3, 6])
+
+    Args:
+        units: Size of the states; the published models take 6 x embedding_dim.
     """
 
     def __init__(self, units: int, **kwargs: Any) -> None:
@@ -348,6 +357,11 @@ class AuxiliaryNetwork(ConfiguredBlock):
     >>> history, mask = tf.ones([2, 5, 4]), tf.ones([2, 5], tf.bool)
     >>> network([tf.ones([2, 6])] * 5, history, -history, mask).click.shape
     TensorShape([2, 4])
+
+    Args:
+        item_dim: Length of the item vectors.
+        hidden_dims: Sizes of the hidden layers.
+        dropout_rate: Share of the last hidden layer dropped in training; None for off.
     """
 
     def __init__(

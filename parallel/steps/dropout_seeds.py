@@ -13,6 +13,10 @@ class DropoutSeeds:
 
     Keras makes such generators only after :func:`prepare`; without dropout there are none and
     nothing is done.
+
+    Args:
+        layers: what is searched for generators.
+        rank: ranks drop different units.
     """
 
     def __init__(self, layers: Sequence[tf.Module], rank: int) -> None:

@@ -25,6 +25,13 @@ class WarmUpAndDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
     >>> schedule = WarmUpAndDecay(24.0, warmup_steps=4, decay_start_step=6, decay_steps=2)
     >>> [float(schedule(step)) for step in range(9)]
     [0.0, 6.0, 12.0, 18.0, 24.0, 24.0, 24.0, 6.0, 0.0]
+
+    Args:
+        rate: The rate between warm-up and decay.
+        warmup_steps: How many steps it takes to get there; 0 for none.
+        decay_start_step: With which step the decay begins; None for never.
+        decay_steps: How many steps the decay takes.
+        decay_power: Of the decay.
     """
 
     def __init__(
@@ -57,7 +64,13 @@ class WarmUpAndDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self) -> dict[str, Any]:
         """Return what rebuilds the schedule."""
-        return dict(vars(self))
+        return {
+            "rate": self.rate,
+            "warmup_steps": self.warmup_steps,
+            "decay_start_step": self.decay_start_step,
+            "decay_steps": self.decay_steps,
+            "decay_power": self.decay_power,
+        }
 
 
 Rate = float | Callable[[tf.Tensor], tf.Tensor]
@@ -187,7 +200,17 @@ class Optimizer(tf.keras.optimizers.Optimizer):
 
 @register
 class Adam(Optimizer):
-    """https://arxiv.org/abs/1412.6980; of tables too every row moves in every step."""
+    """https://arxiv.org/abs/1412.6980; of tables too every row moves in every step.
+
+    Args:
+        learning_rate: see :class:`Optimizer`.
+        beta_1: decay of the first moment.
+        beta_2: decay of the second moment.
+        epsilon: keeps the division from 0.
+        weight_decay: see :class:`Optimizer`.
+        name: of the optimizer.
+        **keras: see :class:`Optimizer`.
+    """
 
     slot_names = ("m", "v")
     is_compiled_by_xla = True
@@ -240,7 +263,13 @@ class Adam(Optimizer):
 
 @register
 class LazyAdam(Adam):
-    """Adam that leaves rows of tables, and their moments, alone until a batch names them."""
+    """Adam that leaves rows of tables, and their moments, alone until a batch names them.
+
+    Args:
+        learning_rate: see :class:`Optimizer`.
+        name: of the optimizer.
+        **adam: see :class:`Adam`.
+    """
 
     is_compiled_by_xla = False
     moves_every_row = False
@@ -267,7 +296,14 @@ class LazyAdam(Adam):
 
 @register
 class SGD(Optimizer):
-    """Stochastic gradient descent without momentum."""
+    """Stochastic gradient descent without momentum.
+
+    Args:
+        learning_rate: see :class:`Optimizer`.
+        weight_decay: see :class:`Optimizer`.
+        name: of the optimizer.
+        **keras: see :class:`Optimizer`.
+    """
 
     def __init__(
         self,
@@ -300,6 +336,13 @@ class Adagrad(Optimizer):
 
     Of all else each weight has a sum of its own. Rows that a batch names several times are added
     up first.
+
+    Args:
+        learning_rate: see :class:`Optimizer`.
+        epsilon: keeps the division from 0.
+        weight_decay: see :class:`Optimizer`.
+        name: of the optimizer.
+        **keras: see :class:`Optimizer`.
     """
 
     slot_names = ("sum",)
@@ -388,6 +431,10 @@ def find_optimizer(given: Any, variables: list[tf.Variable]) -> Any:
         given: a name in :data:`CLASSES`, which gives ours; else what
             Keras takes: another name, a configuration, any Keras optimizer.
         variables: what it will train.
+
+    Raises:
+        MerlinSimError: for an optimizer that averages over ranks or scales losses by itself: the
+            training step does both, whatever the optimizer.
     """
     if isinstance(given, str) and given.lower() in CLASSES:
         given = CLASSES[given.lower()]()

@@ -1,3 +1,25 @@
-"""Poisoned memory for the feed's tests: a row that nobody filled shows."""
+"""Poisoned memory for the feed's tests: a row that nobody filled shows; and small users."""
 
+import functools
+
+import pytest
 from poisoned_memory import poisoned_memory  # noqa: F401
+from small_users import EARLIER, write_users_dataset
+
+
+@pytest.fixture(scope="module")
+def written(request, tmp_path_factory):
+    """Return what writes the histories that a module's ``FILES`` has, once for what is seen."""
+
+    @functools.cache
+    def write(seen):
+        directory = tmp_path_factory.mktemp("users") / "dataset"
+        return write_users_dataset(directory, request.module.FILES, with_baskets=seen == EARLIER)
+
+    return write
+
+
+@pytest.fixture
+def users(request, written):
+    """Of what a sample sees the rarer kind, where the test does not ask for another."""
+    return written(getattr(request, "param", EARLIER))

@@ -13,6 +13,8 @@ from drawn_by_hand import drawn, key_of
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from small_users import (
+    ALL_BEFORE,
+    EARLIER,
     ITEMS,
     KINDS,
     LONGEST,
@@ -35,7 +37,6 @@ LABEL, TARGET, USER = LONGEST + 2, -2, -1
 SEEN = ("label", "user", "country", "thing_trgt", "kind_trgt", "thing_pos", "kind_pos")
 
 
-ALL_BEFORE, EARLIER = "all that stands before", "earlier times"
 opened = functools.lru_cache(DatasetDirectory.open)
 """Loaders of one opened directory share what makes their batches, which is traced once."""
 
@@ -54,23 +55,8 @@ def batches_of(feed):
     ]
 
 
-@pytest.fixture(scope="module")
-def written(tmp_path_factory):
-    lengths = np.random.default_rng(0).integers(0, 25, 60).tolist()
-    files = [[lengths[:30], lengths[30:40]], [lengths[40:]]]
-
-    @functools.cache
-    def write(seen):
-        directory = tmp_path_factory.mktemp("users") / "dataset"
-        return write_users_dataset(directory, files, with_baskets=seen == EARLIER)
-
-    return write
-
-
-@pytest.fixture
-def users(request, written):
-    """Of what a sample sees the rarer kind, where the test does not ask for another."""
-    return written(getattr(request, "param", EARLIER))
+LENGTHS = np.random.default_rng(0).integers(0, 25, 60).tolist()
+FILES = [[LENGTHS[:30], LENGTHS[30:40]], [LENGTHS[40:]]]
 
 
 def samples_in(batches, of_position=2):

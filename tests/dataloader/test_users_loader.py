@@ -15,6 +15,8 @@ import tensorflow as tf
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from small_users import (
+    ALL_BEFORE,
+    EARLIER,
     ITEMS,
     LONGEST,
     RULES,
@@ -32,7 +34,6 @@ from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.workflows.transcoding.users import UsersTranscoder
 
-ALL_BEFORE, EARLIER = "all that stands before", "earlier times"
 opened = functools.lru_cache(DatasetDirectory.open)
 """Loaders of one opened directory share what makes their batches, which is traced once."""
 
@@ -50,24 +51,9 @@ def batches_of(feed):
     ]
 
 
-@pytest.fixture(scope="module")
-def written(tmp_path_factory):
-    """Three row groups in two files; users without a sample, and without an interaction."""
-    lengths = np.random.default_rng(0).integers(0, 25, 90).tolist()
-    files = [[lengths[:40], lengths[40:60]], [lengths[60:]]]
-
-    @functools.cache
-    def write(seen):
-        directory = tmp_path_factory.mktemp("users") / "dataset"
-        return write_users_dataset(directory, files, with_baskets=seen == EARLIER)
-
-    return write
-
-
-@pytest.fixture
-def users(request, written):
-    """Of what a sample sees the rarer kind, where the test does not ask for another."""
-    return written(getattr(request, "param", EARLIER))
+LENGTHS = np.random.default_rng(0).integers(0, 25, 90).tolist()
+FILES = [[LENGTHS[:40], LENGTHS[40:60]], [LENGTHS[60:]]]
+"""Three row groups in two files; users without a sample, and without an interaction."""
 
 
 @pytest.mark.parametrize("users", [ALL_BEFORE, EARLIER], indirect=True)

@@ -68,7 +68,11 @@ class MaxSteps(Callback):
 
 
 class StopOnSignal(Callback):
-    """Ends the training on SIGTERM or Ctrl-C after the step that runs, on all ranks, and saves."""
+    """Ends the training on SIGTERM or Ctrl-C after the step that runs, on all ranks, and saves it.
+
+    Args:
+        request: Listens to the signals; None for one that does so while ``fit`` runs.
+    """
 
     def __init__(self, request: StopRequest | None = None) -> None:
         """Take who listens."""

@@ -69,7 +69,15 @@ class Throughput(Callback):
 
 
 class Benchmark(Callback):
-    """Measures the throughput of steps, those before not counted, as published."""
+    """Measures the throughput of steps, those before not counted, as published.
+
+    Args:
+        log: Takes an entry for each step.
+        steps: All steps, the warm-up among them.
+        warmup_steps: Those before, which are not measured.
+        steps_of_pass: Steps of a pass over the data.
+        losses: The names of the losses.
+    """
 
     def __init__(
         self, log: RunLog, steps: int, warmup_steps: int, steps_of_pass: int, losses: Sequence[str]

@@ -29,7 +29,12 @@ SECOND_MOMENTS = ("v", "sum")
 
 
 class MeanRows:
-    """The means of a checkpoint's trained rows: of an item's category where it is known."""
+    """The means of a checkpoint's trained rows: of an item's category where it is known.
+
+    Args:
+        arrays: of the checkpoint.
+        dataset: at hand; the vocabulary of its items may give the category of each.
+    """
 
     def __init__(self, arrays: StoredArrays, dataset: DatasetDirectory) -> None:
         """Read the items' categories."""

@@ -236,7 +236,13 @@ def _has_users_together(feed: Loader, user: str, ranks: Ranks, log: RunLog) -> b
 
 
 class HeldOutMetrics:
-    """The metrics of a pass."""
+    """The metrics of a pass.
+
+    Args:
+        user: the column by which GAUC groups; None for no GAUC.
+        users_are_together: whether the samples of each user come one after another.
+        extra: further metrics.
+    """
 
     def __init__(
         self,

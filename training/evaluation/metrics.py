@@ -90,6 +90,10 @@ class AUC(WholeNumbers):
     """``tf.keras.metrics.AUC(8000)``, the published one.
 
     Its thresholds are evenly spaced over 0 to 1, with trapezoids under the ROC curve.
+
+    Args:
+        name: of the metric.
+        dtype: Keras's; what is counted are whole numbers.
     """
 
     def __init__(self, name: str = "auc", dtype: Any = None) -> None:

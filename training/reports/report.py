@@ -52,7 +52,14 @@ def spread_table(settings: Sequence[Setting], measure: str) -> Table | None:
 
 
 class Differences:
-    """Compares settings with one of them."""
+    """Compares settings with one of them.
+
+    Args:
+        settings: at least one.
+        measure: what is compared.
+        reference: with what; the first by default.
+        narrator: Reports progress of the draws of test users, which take a while.
+    """
 
     def __init__(
         self,

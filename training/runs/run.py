@@ -122,7 +122,13 @@ class RankLost(MerlinSimError):
 
 
 class Run:
-    """One run on one rank."""
+    """One run on one rank.
+
+    Args:
+        config: as given; a seed is drawn where it has none.
+        ranks: this process among the others.
+        watchdog: active; every step is reported to it.
+    """
 
     def __init__(self, config: RunConfig, ranks: Ranks, watchdog: Watchdog) -> None:
         """Remember how the run is configured."""

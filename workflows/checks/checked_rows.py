@@ -29,9 +29,13 @@ Array = npt.NDArray[Any]
 
 
 class CheckedRows:
-    """Some rows: their labels, their columns of one value a row, and the items of their histories.
+    """Some rows.
 
-    ``ranks`` says where each row is in its file, 0 to 1; None where rows are made.
+    Args:
+        labels: [rows] 0 and 1.
+        columns: [rows] By name, the columns of one value a row: ids, or numbers.
+        history: The items of each history, 0 for padding; None where there are no histories.
+        ranks: [rows] Where each row is in its file, 0 to 1; None where rows are made.
     """
 
     def __init__(

@@ -60,9 +60,26 @@ class Categorify(nvt.ops.Categorify):
     >>> item.keys("item").to_pylist(), item.counts("item").tolist()
     (['a', 'b'], [1, 2])
 
-    ``order`` is that of the keys: ``frequency``, NVTabular's, by falling count; ``frequency_hash``,
-    by falling count and among equal counts by a hash (of uint32 murmur3's finalizer), for which
-    rare keys need not be kept in memory; ``key``; or ``hash``, by a hash of the key.
+    Args:
+        freq_threshold: How often a key must have been seen; of each column by name, if several.
+        out_path: The directory in which ``categories/`` is made. All workers should see it.
+        cat_cache: Where NVTabular keeps keys.
+        dtype: The codes' type; int64 if None.
+        on_host: Whether NVTabular moves what it has counted to the host.
+        encode_type: ``joint`` or ``combo``, of groups of columns.
+        name_sep: What joins the names of a group's columns.
+        search_sorted: Whether NVTabular looks keys up by bisection.
+        num_buckets: How many codes unknown keys share.
+        vocabs: Keys that are given, by column: a series each, or a file each.
+        max_size: How many codes there are at most.
+        single_table: Whether all columns' codes follow one another.
+        cardinality_memory_limit: Bytes of keys above which NVTabular warns.
+        tree_width: Not used any more, by NVTabular either.
+        split_out: How many files have the keys of a column.
+        split_every: How many partitions NVTabular merges at once.
+        order: The keys' order: ``frequency``, NVTabular's, by falling count; ``frequency_hash``,
+            by falling count and among equal counts by a hash (of uint32 murmur3's finalizer), for
+            which rare keys need not be kept in memory; ``key``; or ``hash``, by a hash of the key.
     """
 
     categories: dict[str, str]

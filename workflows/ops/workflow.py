@@ -58,6 +58,10 @@ class TemporaryFiles:
     >>> files = TemporaryFiles("example-")
     >>> files.path.is_dir()
     True
+
+    Args:
+        prefix: What its name begins with.
+        beside: Where it is made; among the system's temporary files if None.
     """
 
     def __init__(self, prefix: str, beside: Path | None = None) -> None:
@@ -83,7 +87,12 @@ class _KeepEmptyTables(LocalExecutor):
 
 
 class ScheduledExecutor(DaskExecutor):
-    """NVTabular's executor, which without a cluster has one core: here ``compute`` runs tasks."""
+    """NVTabular's executor, which without a cluster fits on one core: here ``compute`` runs tasks.
+
+    Args:
+        workflow: Whose executor it becomes.
+        compute: Computes delayed values that do not depend on each other, in any order.
+    """
 
     def __init__(self, workflow: Workflow, compute: Callable[[list[Any]], list[Any]]) -> None:
         """Store the arguments."""

@@ -96,7 +96,11 @@ class FittedWorkflow:
 
     @classmethod
     def load(cls, directory: Path | str) -> FittedWorkflow:
-        """Load the workflow of a dataset directory; refuse a file that is missing or changed."""
+        """Load the workflow of a dataset directory.
+
+        Raises:
+            MerlinSimError: Where a file is missing, changed or of an unknown version.
+        """
         path = Path(directory) / WORKFLOW_FILE
         record, document = _histories(path)
         columns, rules, numbers = _learned(path, record, document)
@@ -132,9 +136,12 @@ class FittedWorkflow:
         return load_workflow(self.directory)
 
     def teach(self, workflow: nvt.Workflow, schema: Schema, grow: bool = False) -> None:
-        """Have another graph of the same log, of such a schema, know what this one learned.
+        """Have another graph of the same log know what this one learned.
 
-        Where it is to ``grow``, it will be fitted on more rows, in which new keys get the next ids.
+        Args:
+            workflow: It ends in GroupHistories.
+            schema: Of the columns that it is given.
+            grow: Whether it will be fitted on more rows, in which new keys get the next ids.
         """
         workflow.fit_schema(schema)
         known = {name: op for op in _categorifies(self.workflow) for name in op.categories}
@@ -161,6 +168,11 @@ class FittedWorkflow:
 
         Without features beside ids, and without behaviours, it takes a log's frame as it is, too.
         Such a log needs no columns of item features: they are known of each item.
+
+        Raises:
+            MerlinSimError: With the columns that are not there, or the first row that cannot be
+                read, from 1; or where times cannot be in the unit that the workflow was fitted
+                with.
         """
         table, name = pa.Table.from_pandas(log, preserve_index=False), self.columns.timestamp
         read = self.columns
@@ -214,8 +226,9 @@ class FittedWorkflow:
     def samples(self, log: pd.DataFrame, mapping: str) -> pd.DataFrame:
         """Make the rows of train or test of a log, as ``preprocess --layout samples`` writes them.
 
-        Refuses a split by given files, as a frame does not say whose a row is, and samples that
-        `encodings` counted.
+        Raises:
+            MerlinSimError: Where given files were the split: a frame does not say whose it is. Or
+                where `encodings` counted an interaction that is to become a sample.
         """
         if self.rules.test_files is not None:
             raise MerlinSimError(

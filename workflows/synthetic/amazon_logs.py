@@ -114,8 +114,12 @@ def synthesize(
 ) -> RawFiles:
     """Write ``reviews_Books.json`` and ``meta_Books.json`` into an existing directory.
 
-    A share of the items has no line of metadata. ``review_text`` is the number of characters of
-    text in each line; the real log has about 700.
+    Args:
+        directory: Where to write.
+        behaviour: What the users do.
+        missing_metadata: Share of items without a line in the metadata file.
+        review_text: Characters of review text per line; the real log has about 700.
+        compress: Write ``.json.gz``.
     """
     if not 0 <= missing_metadata <= 1:
         raise MerlinSimError(

@@ -184,7 +184,14 @@ def read_rows(dataset: DatasetDirectory, *channels: str) -> Iterator[tuple[int, 
 class Samples:
     """All rows of a dataset of samples as numbers; the histories stay in the files.
 
-    By user, or by item, the id of each feature is noted; one that is known already is compared.
+    Args:
+        dataset: A dataset of samples.
+        of_users: Of each user feature but the first, gets its id by user.
+        of_items: The same of items; what is known of them already is compared.
+        report: Gets the number of rows that were read.
+
+    Raises:
+        MerlinSimError: Where a row cannot be, or a user or item has two ids of a feature.
     """
 
     def __init__(
@@ -228,7 +235,15 @@ class Samples:
 
 
 class UserHistories:
-    """The whole history of each user, from which the samples' histories are cut; or an error."""
+    """The whole history of each user, from which the samples' histories are cut.
+
+    Args:
+        samples: All rows.
+        report: Gets the number of rows that were compared.
+
+    Raises:
+        MerlinSimError: Where there is no such history, with the rows that show it.
+    """
 
     def __init__(self, samples: Samples, report: Report) -> None:
         """Order the samples, and compare each stored history with the whole one."""

@@ -144,6 +144,9 @@ def given_tables(given: Any, schema: Schema) -> dict[str, EmbeddingTable]:
             configuration that :func:`tables_config` made of it; or a Merlin block that has tables
             of these columns, as ``mm.InputBlockV2`` and ``mm.Embeddings`` make it.
         schema: The columns that are looked up.
+
+    Raises:
+        OptionError: Naming the table that none of the columns reads, or that does not fit.
     """
     if given is None:
         return {}
@@ -275,6 +278,10 @@ class TimeIntervalEmbedding(ConfiguredBlock):
     >>> embedding = TimeIntervalEmbedding(dim=4, buckets=8)
     >>> embedding.bucket(tf.constant([0.0, 1.0, 6.9, 1e9, -5.0])).numpy().tolist()
     [0, 1, 2, 7, 0]
+
+    Args:
+        dim: Length of the vectors.
+        buckets: Rows of the table.
     """
 
     def __init__(self, dim: int, buckets: int = 32, **kwargs: Any) -> None:

@@ -27,6 +27,12 @@ class InitialTable(tf.keras.initializers.Initializer):
 
     However a table is cut, its parts together begin as the whole table would: that is why a part
     draws whole rows and keeps its columns.
+
+    Args:
+        limit: of the values.
+        shard: the rows and columns that are wanted.
+        rows: of the whole table.
+        width: of the whole table.
     """
 
     def __init__(self, limit: float, shard: Shard, rows: int, width: int) -> None:
@@ -130,7 +136,13 @@ class TablePart:
 
 
 class PartOfTable(tf.keras.layers.Embedding):
-    """Keras's layer of a table, with the rows and columns that one rank has, none perhaps."""
+    """Keras's layer of a table, with the rows and columns that one rank has, none perhaps.
+
+    Args:
+        part: which those are.
+        start: what draws their first values.
+        name: of the table.
+    """
 
     def __init__(self, part: TablePart, start: InitialTable, name: str) -> None:
         """Take the sizes of the part."""

@@ -76,6 +76,11 @@ class MultiHeadSearchUnit(AttentionUnit):
 
     (W_i z) . (V_i e) = z . (W_i' V_i e): one vector per head and candidate is multiplied with the
     history, not a matrix with every position.
+
+    Args:
+        heads: How many.
+        head_dim: Length of the vectors that a head compares.
+        time_dim: Length of the time vectors; 0 without.
     """
 
     def __init__(self, heads: int, head_dim: int, time_dim: int = 0, **kwargs: Any) -> None:
@@ -177,6 +182,9 @@ class TargetAttentionUnit(AttentionUnit):
 
     Positions are marked, not gathered: the softmax is over those kept. Where the search scored by
     the same attention, as TWIN's does, its scores are taken.
+
+    Args:
+        attention: What attends; a search may have the same.
     """
 
     has_mean = False
@@ -239,6 +247,9 @@ class CollisionAttentionUnit(AttentionUnit):
     >>> unit = CollisionAttentionUnit()
     >>> unit(Target(tf.ones([1, 1, 1]), {}), history, found).attended.numpy().tolist()
     [[[2.5]]]
+
+    Args:
+        counts: Whether to give the strengths' sum.
     """
 
     has_mean = False

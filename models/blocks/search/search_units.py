@@ -34,6 +34,9 @@ class RandomProjection(ConfiguredBlock):
     >>> signs = RandomProjection(bits=8)(tf.constant([[1.0, 2.0], [2.0, 4.0], [-1.0, -2.0]]))
     >>> bool(tf.reduce_all(signs[0] == signs[1])), bool(tf.reduce_all(signs[0] == -signs[2]))
     (True, True)
+
+    Args:
+        bits: How many signs a code has.
     """
 
     def __init__(self, bits: int, **kwargs: Any) -> None:
@@ -119,6 +122,10 @@ class HardSearchUnit(SearchUnit):
     >>> found = search(Target(tf.ones([1, 1, 2]), {"category": tf.constant([[7]])}), history)
     >>> found.selected.numpy().tolist()
     [[[False, False, True, False]]]
+
+    Args:
+        category_feature: The target item's column that is its category.
+        top_k: How many positions to keep at most.
     """
 
     def __init__(self, category_feature: str, top_k: int = 50, **kwargs: Any) -> None:
@@ -166,6 +173,10 @@ class HashSearchUnit(SearchUnit):
     >>> history = LongHistory(vectors, tf.constant([[[True, True, True, False]]]), {})
     >>> search(Target(tf.constant([[[2.0, 4.0]]]), {}), history).selected.numpy().tolist()
     [[[False, False, True, False]]]
+
+    Args:
+        bits: How many signs a code has; more than twice the vectors' length gains nothing.
+        top_k: How many positions to keep at most.
     """
 
     def __init__(self, bits: int = 64, top_k: int = 48, **kwargs: Any) -> None:
@@ -275,6 +286,10 @@ class TargetSearchUnit(SearchUnit):
     so that ``top_k`` distinct positions are kept, whichever heads look at them. Scores are handed
     on to the attention unit, which has the same :class:`TargetAttention`: search and attention
     have the same parameters, and the scores are computed once. The choice has no gradient.
+
+    Args:
+        attention: The attention that search and attention unit share.
+        top_k: How many positions to keep at most.
     """
 
     def __init__(

@@ -17,6 +17,8 @@ from merlin_sim.workflows.feature import FeatureSet
 from merlin_sim.workflows.rules import SampleRules
 
 SAME_TIME_BEFORE = "same_time_before"
+ALL_BEFORE, EARLIER = "all that stands before", "earlier times"
+"""What a sample sees of its user."""
 COLUMNS = BehaviourColumns("user", "thing", "when", ("country",), ("kind",), steady=("country",))
 ITEMS, KINDS, COUNTRIES, LONGEST = 50, 7, 3, 6
 RULES = SampleRules(max_sequence_length=LONGEST, seed=99)
