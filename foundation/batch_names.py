@@ -10,6 +10,10 @@ VALUES = "__values"
 """Ends the name of the values of all rows, one after the other."""
 OFFSETS = "__offsets"
 """Ends the name of where each row's values begin, and after the last row where they end."""
+HISTORY_SUMMARY = "history_summary"
+"""[rows, prototypes x (dim + 1)], float32: what a model summed up of each row's whole history, of
+which the batch then brings the newest positions alone.
+"""
 HISTORY_END = "history_end"
 """[users, windows], whole numbers, in a batch of users x candidates: a candidate sees the places
 before its end, as many as a history of the dataset has at most, never a place at or after it. Each

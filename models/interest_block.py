@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import tensorflow as tf
 from merlin.schema import Schema
 
-from ..foundation.batch_names import HISTORY_END
+from ..foundation.batch_names import HISTORY_END, HISTORY_SUMMARY
 from ..parallel.steps.sample_batch import weights_over_counted
 from ..schemas.channels import NEGATIVE_HISTORY, domain_of
 from .block_model import BlockModel, ColumnsBlock
@@ -18,6 +18,7 @@ from .blocks.checks import OptionError
 from .blocks.embeddings.feature_embedding import FeatureEmbedding, mean_vectors
 from .blocks.embeddings.left_padding import LeftPadding
 from .blocks.history_counts import BINS, HistoryCounts, HistorySimilarity, Seen
+from .blocks.history_prototypes import HistoryPrototypes
 from .blocks.mlp import HiddenLayers
 from .blocks.search.history_split import HistorySplit, SplitHistory
 from .blocks.shapes import as_rows, beside_candidates, repeat_candidates, sizes
@@ -49,8 +50,11 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Check schema and options, and make the layers."""
         super().__init__(*args, **kwargs)
-        self.options = self.options.for_history(self.channels.history_length)
-        self.padding = LeftPadding(self.channels.histories, name="left_padding")
+        self.whole_channels = self.channels
+        recent = self.options.recent_within(self.channels.history_length)
+        self.channels = replace(self.channels, history_length=recent)
+        self.options = self.options.for_history(recent)
+        self.padding = LeftPadding(self.whole_channels.histories, name="left_padding")
         dim = self.options.embedding_dim
         self.embedding = self.make_embedding(self.channels.categorical, dim, "embedding")
         width_of = self.embedding.width_of
@@ -64,6 +68,14 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
         self.similarity: HistorySimilarity | None = None
         if self.options.history_similarity:
             self.similarity = HistorySimilarity(dtype=self._dtype_policy, name="similarity")
+        self.prototypes: HistoryPrototypes | None = None
+        if self.options.history_prototypes is not None:
+            self.prototypes = HistoryPrototypes(
+                self.options.history_prototypes,
+                head_dim=-(-self.item_dim // 4),
+                dtype=self._dtype_policy,
+                name="prototypes",
+            )
         self.make_blocks()
         self._check_negatives()
         self.classifier = HiddenLayers(
@@ -136,8 +148,46 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
         self.build_blocks()
         if self.similarity is not None:
             self.similarity.build(None)
+        if self.prototypes is not None:
+            self.prototypes.build(tf.TensorShape([None, None, self.item_dim]))
         self.classifier.build(tf.TensorShape([None, self.classified_dim]))
         self.built = True
+
+    def features(self, columns: Mapping[str, Any], with_negatives: bool = False) -> Features:
+        """Sort a batch of columns into channels, and summarise its whole histories.
+
+        A batch may bring their summaries, [users, prototypes x (dim + 1)], under the name of
+        :data:`~merlin_sim.foundation.batch_names.HISTORY_SUMMARY`.
+        """
+        self.check_columns(self.channels.missing(columns, with_negatives), columns)
+        features = self.whole_channels.gather(self.padding(columns))
+        if self.prototypes is not None:
+            summary = columns.get(HISTORY_SUMMARY)
+            if summary is None:
+                summary = self.summarize(features.positive, features.window_ends)
+            else:
+                of_one = [1, self.prototypes.prototypes, self.item_dim + 1]
+                summary = tf.reshape(summary, [-1, *of_one])
+            features = features._replace(summary=summary)
+        return features.newest(self.channels.history_length)
+
+    def summarize(
+        self, positive: Mapping[str, tf.Tensor], window_ends: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        """Return the summaries of whole histories: [users, windows, prototypes, dim + 1], float32.
+
+        The tables have no gradient of it: of a whole history it would have a row for each position.
+
+        Args:
+            positive: The history, feature by feature, each [users, places].
+            window_ends: As of :class:`Features`.
+        """
+        assert self.prototypes is not None
+        found = self.embedding(positive, with_gradient=False)
+        history = tf.stop_gradient(self.join([found[name] for name in self.channels.positive]))
+        real = positive[self.channels.positive[0]] > 0
+        windows = HistorySplit(self.whole_channels.history_length, 0)
+        return self.prototypes.summarize(history, windows.masks(real, window_ends).long)
 
     def forward(
         self, features: Features, training: bool = False, with_objective: bool = False
@@ -201,14 +251,15 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
         counts = 0 if self.counts is None else self.counts.counts_dim(features)
         lists = sum(self.embedding.width_of[name] for name in channels.target_lists)
         counts += 0 if self.similarity is None else BINS
+        counts += 0 if self.prototypes is None else self.prototypes.attended_dim
         return int(counts + lists + channels.target_numbers_dim + channels.user_numbers_dim)
 
     def further(self, features: Features, vectors: Mapping[str, Any]) -> list[tf.Tensor]:
         """Return what the last classifier alone reads of the candidates beside their vectors.
 
-        How often and how recently their features occur, and how many positions are how similar, if
-        the model reads it; of their lists the mean of each one's vectors; their numbers, and those
-        beside the user.
+        How often and how recently their features occur, how many positions are how similar, and
+        what the history's summary has, if the model reads it; of their lists the mean of each one's
+        vectors; their numbers, and those beside the user.
 
         Returns:
             Parts of [users, candidates, dim]; none where the data has no such features.
@@ -220,6 +271,8 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
             parts.append(self.counts(features.target_item, history, seen))
         if self.similarity is not None:
             parts.append(self._count_similar(self.similarity, features, vectors))
+        if self.prototypes is not None:
+            parts.append(self.prototypes(self.join_target(vectors), features.summary))
         for name, ids in features.listed.items():
             parts.append(mean_vectors(vectors[name], ids))
         if features.target_numbers is not None:
@@ -280,6 +333,21 @@ class InterestModel(BlockModel):
     def inner_losses_of(body: Any) -> tuple[str, ...]:
         """Return the names of the losses beside that of the logit."""
         return StepLosses._fields[1:] if body.has_auxiliary_loss else ()
+
+    @property
+    def summary_dim(self) -> int:
+        """Length of a history's summary; 0 where the model reads none."""
+        prototypes: HistoryPrototypes | None = self.body.prototypes
+        return 0 if prototypes is None else prototypes.prototypes * (self.body.item_dim + 1)
+
+    def summarize(self, columns: dict[str, Any]) -> tf.Tensor:
+        """Return the summary of each row's history, of a batch with one: [rows, summary_dim].
+
+        That of a history is the sum of those of its parts.
+        """
+        padded = self.body.padding(columns)
+        positive = {name: tf.cast(padded[name], tf.int32) for name in self.channels.positive}
+        return tf.reshape(self.body.summarize(positive), [-1, self.summary_dim])
 
     @property
     def training_columns(self) -> tuple[str, ...]:

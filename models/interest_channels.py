@@ -61,6 +61,24 @@ class Features(NamedTuple):
     [users, candidates, numbers], where some belong to the interaction."""
     target_numbers: tf.Tensor | None = None
     """The candidates', likewise: [users, candidates, numbers], float32."""
+    summary: tf.Tensor | None = None
+    """The summaries of the windows' whole histories, where the model reads them:
+    [users, windows, prototypes, dim + 1], float32."""
+
+    def newest(self, length: int) -> Features:
+        """Leave the newest places of a history that all candidates see to its end.
+
+        Where candidates have ends, each model cuts the windows before them by itself.
+        """
+        if self.ends is not None:
+            return self
+        intervals = self.time_intervals
+        return self._replace(
+            positive={name: column[:, -length:] for name, column in self.positive.items()},
+            negative={name: column[:, -length:] for name, column in self.negative.items()},
+            real=self.real[:, -length:],
+            time_intervals=None if intervals is None else intervals[..., -length:],
+        )
 
     @property
     def seen_until(self) -> tf.Tensor | None:

@@ -109,12 +109,28 @@ class ModelOptions(CheckedOptions):
     history_similarity: bool = False
     """Whether the classifier reads how many positions of the history are how similar to the target
     item: see :class:`~.blocks.history_counts.HistorySimilarity`."""
+    history_prototypes: int | None = None
+    """Prototypes of a summary of the whole history, which knows no target and can be kept: see
+    :class:`~.blocks.history_prototypes.HistoryPrototypes`. None: no summary."""
+    recent_length: int | None = None
+    """How many of the newest positions are read one by one, all else of the model; those before are
+    in the summary alone. None: all."""
+
+    def recent_within(self, history_length: int) -> int:
+        """Return how many positions of the dataset's histories are read one by one."""
+        recent = history_length if self.recent_length is None else self.recent_length
+        if recent > history_length:
+            raise OptionError(
+                f"`recent_length` should be at most {history_length}, the positions of the "
+                f"schema's histories. Received: `recent_length` = {recent}."
+            )
+        return recent
 
     def for_history(self: AnyModelOptions, history_length: int) -> AnyModelOptions:
         """Return the options as they are for a dataset, what it decides filled in.
 
         Args:
-            history_length: The positions of the dataset's histories.
+            history_length: The positions that are read of the dataset's histories.
 
         Raises:
             OptionError: where they do not go together.

@@ -29,6 +29,8 @@ def test_the_defaults_are_the_published_ones():
         (DINOptions, "attention", "cosine"),
         (DINOptions, "history_counts", 1),
         (DINOptions, "history_similarity", 1),
+        (DINOptions, "history_prototypes", 0),
+        (DINOptions, "recent_length", 0),
         (DINOptions, "attention_sums", None),
         (DIENOptions, "aux_mlp_dims", ()),
         (DIENOptions, "one_pass", 1),
@@ -83,6 +85,12 @@ def test_a_long_history_must_leave_a_short_one():
 def test_a_long_history_is_all_but_the_newest_ten_if_nobody_says_otherwise(options, length, long):
     assert options.for_history(length).long_seq_length == long
     assert options.for_history(length).for_history(length) == options.for_history(length)
+
+
+def test_what_is_read_one_by_one_is_no_longer_than_the_histories():
+    assert DINOptions().recent_within(10) == DINOptions(recent_length=10).recent_within(10) == 10
+    with pytest.raises(OptionError, match="`recent_length` should be at most 10"):
+        DINOptions(recent_length=11).recent_within(10)
 
 
 def test_a_history_of_one_position_has_no_long_part():

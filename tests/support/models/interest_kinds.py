@@ -29,4 +29,13 @@ OPTIONS = {
         "attention_sums": True,
     },
     "stca": {"heads": 2, "position_buckets": 3},
+    "stca_summary": {"heads": 2, "history_prototypes": 3, "recent_length": 4},
+    "sim_summary": {
+        "long_seq_length": 4,
+        "top_k": 3,
+        "history_prototypes": 3,
+        "recent_length": 6,
+        "history_counts": True,
+    },
+    "dien_summary": {"long_seq_length": 3, "history_prototypes": 3, "recent_length": 6},
 }
