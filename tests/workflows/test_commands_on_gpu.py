@@ -14,9 +14,7 @@ from stand_in import put_gpu_into_workflows
 pytestmark = pytest.mark.slow
 COUNTED = "encodings: {what: [count], brand: [target]}\n"
 COMMANDS = {
-    "samples": (),
     "padded samples of clicks": ("--pad", "--label_column", "clicked"),
-    "users": ("--layout", "users"),
     "users of clicks": ("--layout", "users", "--label_column", "clicked"),
 }
 

@@ -64,18 +64,14 @@ class FillsTheDisk(SingleProcess):
 @pytest.mark.parametrize(
     ("name", "moments"),
     [
-        ("amazon-books", 8),
         ("amazon-books, users", 8),
         ("log", 10),
         ("criteo", 8),
-        ("criteo, fitted", 4),
     ],
 )
 def test_a_full_disk_is_said_with_its_place(name, moments, disk, tmp_path, monkeypatch):
     write_raw_logs(tmp_path)
     cut_small(monkeypatch)
-    if name == "criteo, fitted":
-        preprocess(monkeypatch, tmp_path, "criteo", tmp_path / "known", SingleProcess(1))
     for moment in range(moments):
         filling = FillsTheDisk(disk / "filler", moment // 2, bool(moment % 2))
         if (name, moment) in MAKES_ROOM:

@@ -77,7 +77,6 @@ def undisturbed(tmp_path_factory):
     datasets = {}
     with pytest.MonkeyPatch.context() as patched:
         cut_small(patched)
-        preprocess(patched, raw, "criteo", raw / "known", SingleProcess(1))
         for name in COMMANDS:
             preprocess(patched, raw, name, raw / name, SingleProcess(1))
             datasets[name] = all_bytes(raw / name)

@@ -24,11 +24,9 @@ LOG = (
 REVIEWS = ("preprocess", "amazon-books", "--amazon_dataset_path", "{raw}/books", "--output_path")
 CLICKS = ("preprocess", "criteo", "--criteo_path", "{raw}/days", "--output_path")
 COMMANDS = {
-    "amazon-books": REVIEWS,
     "amazon-books, users": (*REVIEWS[:2], "--layout", "users", *REVIEWS[2:]),
     "log": (*LOG, "--output_path"),
     "criteo": (*CLICKS[:2], "--frequency_threshold", "3", *CLICKS[2:]),
-    "criteo, fitted": (*CLICKS[:2], "--fitted", "{raw}/known", *CLICKS[2:]),
 }
 """By name, a command line that ends before the output directory; ``{raw}`` has the logs."""
 

@@ -35,8 +35,8 @@ from merlin_sim.parallel.steps.optimizers import make_optimizer  # noqa: E402
 from merlin_sim.parallel.steps.train_step import TrainStep  # noqa: E402
 from merlin_sim.training.checkpoints.run_state import RunFacts, RunState  # noqa: E402
 
-OPTIMIZERS = ("sgd", "adagrad", "adam", "lazy_adam")
-CUT = {"sgd": "whole", "adagrad": "auto", "adam": "auto", "lazy_adam": "rows"}
+OPTIMIZERS = ("adagrad", "lazy_adam")
+CUT = {"adagrad": "auto", "lazy_adam": "rows"}
 ON_TABLES = ("ResourceGather", "ResourceScatter", "ResourceApply")
 MEMORY = 10_000
 """Bytes that hold the two smaller tables with any optimizer, and not the largest."""

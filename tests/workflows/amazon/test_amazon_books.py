@@ -15,7 +15,6 @@ from merlin_sim.schemas.channels import BEHAVIOUR
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.workflows import text_lines
 from merlin_sim.workflows.preprocess import user_buckets, write_samples
-from merlin_sim.workflows.synthetic.amazon_logs import PlantedBehaviour, synthesize
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +38,6 @@ def test_positives_are_those_of_a_plain_reading(raw, dataset, plain_rules, rows_
             ("--shortest_sequence_for_user", 1, "--shortest_sequence_for_training", 0),
             {"shortest_user": 1, "shortest_training": 0},
         ),
-        (("--shortest_sequence_for_user", 60, "--pad"), {"shortest_user": 60}),
     ],
 )
 def test_the_rules_can_be_changed(
@@ -206,12 +204,6 @@ def test_partitions_do_not_matter(raw, dataset, tmp_path, preprocess, monkeypatc
     assert rows[0] == rows[1]
 
 
-@pytest.mark.usefixtures("forked_workers")
-def test_workers_do_not_matter(raw, dataset, tmp_path, preprocess):
-    options = ("--scheduler", "local", "--review_loader_num_workers", 2)
-    assert same_directories(dataset, preprocess(raw, tmp_path / "dataset", *options))
-
-
 def test_the_seed_changes_the_draws_alone(
     raw, dataset, tmp_path, preprocess, rows_of, positives_of
 ):
@@ -219,22 +211,6 @@ def test_the_seed_changes_the_draws_alone(
     ours, theirs = rows_of(dataset, "train"), rows_of(other, "train")
     assert positives_of(ours) == positives_of(theirs)
     assert Counter(ours["item_id_neg"]) != Counter(theirs["item_id_neg"])
-
-
-def test_a_second_run_in_one_process_forgets_the_first(
-    raw, dataset, tmp_path, raw_writer, preprocess, plain_rules, rows_of, positives_of
-):
-    other = raw_writer(
-        tmp_path / "raw",
-        [("u", f"i{n % 7}", n) for n in range(30)],
-        [(f"i{n}", [["a", f"c{n % 3}"]]) for n in range(5)],
-    )
-    for source in (other, raw):  # `dataset` is of raw, too
-        dataset = preprocess(source, tmp_path / "dataset", "--overwrite")
-        rules, rows = plain_rules(source), rows_of(dataset, "train")
-        assert positives_of(rows) == rules.train
-        for items, categories in zip(rows["item_id_neg"], rows["cat_id_neg"], strict=True):
-            assert categories == tuple(map(rules.category_of, items))
 
 
 def test_gzipped_files_give_the_same(raw, dataset, tmp_path, preprocess):
@@ -255,17 +231,6 @@ def test_repetitions_are_kept_and_counted(raw, tmp_path, run_cli, plain_rules):
     repeated = kept.duplicated(["reviewerID", "asin", "unixReviewTime"]).sum()
     assert repeated > 20
     assert f"{repeated} of them repetitions" in result.output
-
-
-def test_another_log_is_read_alike(tmp_path, preprocess, plain_rules, rows_of, positives_of):
-    behaviour = PlantedBehaviour(
-        users=100, items=150, categories=9, mean_length=40, short_users=0.5, seed=11
-    )
-    synthesize(tmp_path, behaviour, missing_metadata=0.3, compress=True)
-    dataset = preprocess(tmp_path, tmp_path / "dataset")
-    rules = plain_rules(tmp_path)
-    assert positives_of(rows_of(dataset, "train")) == rules.train
-    assert positives_of(rows_of(dataset, "test")) == rules.test
 
 
 def test_a_new_days_reviews_go_on_from_the_old_ones(

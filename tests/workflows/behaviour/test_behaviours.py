@@ -124,6 +124,7 @@ def test_the_rest_is_left_out_and_counted(made):
     assert table["count"].to_dict() == {key: counts.get(key, 0) for key in table.index}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "history", "target"),
     [
@@ -254,12 +255,6 @@ def test_what_cannot_be_is_refused(run, files, options, message):
     assert message in str(result.exception) + result.output
     assert result.exit_code != 0
     assert not (files / "refused").exists()
-
-
-def test_a_behaviour_that_is_missing_names_those_that_are_there(run, files):
-    message = str(run("refused", *DID, "--target_behaviours", "bought").exception)
-    assert message.endswith("found only view, cart, buy, hide.") or "found only view, " in message
-    assert {"view", "cart", "buy", "hide"} <= set(message.rstrip(".").replace(",", "").split())
 
 
 @pytest.mark.slow

@@ -129,6 +129,7 @@ def test_a_new_day_that_begins_at_the_time_of_the_old_ones_last(run, files, days
     assert rows_of(files / "went on", "train") + rows_of(files / "went on", "test") == wanted
 
 
+@pytest.mark.slow
 def test_the_rule_of_short_histories_is_of_both_days(days):
     old, _, _, output, kind = days
     log = some_log()
@@ -228,6 +229,7 @@ def test_counts_of_whole_histories_go_on(run, files):
     assert "the newest 6 interactions of each history, expected all, which `lifetime" in message
 
 
+@pytest.mark.slow
 def test_without_histories_a_new_day_starts_cold_and_says_so(run, files, days):
     old, *_, kind = days
     result = run("cold", "--fitted", old, "--overwrite", log="new.parquet")

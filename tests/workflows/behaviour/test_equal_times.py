@@ -155,12 +155,10 @@ def test_a_run_says_that_the_rank_in_the_file_tells_the_label(run, files):
     assert "tells its label" not in output
 
 
-@pytest.mark.parametrize("layout", ["samples", "users"])
-def test_checks_measure_rules_without_training(run, files, made, layout):
+def test_checks_measure_rules_without_training(run, files, made):
     found = {}
     for order in ("unknown", "log"):
-        options = ("--order_of_equal_times", order, "--layout", layout, "--overwrite")
-        output = run("checked", *options).output
+        output = run("checked", "--order_of_equal_times", order, "--overwrite").output
         assert ("key above the last" in output) == (order == "log")
         findings = DatasetCheck(DatasetDirectory.open(files / "checked")).run()
         found[order] = {(f.check, f.where): f for f in findings}

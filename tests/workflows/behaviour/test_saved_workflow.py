@@ -98,11 +98,3 @@ def test_users_in_several_partitions_are_refused(fitted):
         parted = Dataset(some_log(), npartitions=3, cpu=True)
         with pytest.raises(MerlinSimError, match="60 users .* 3 partitions.*shuffle_by_keys"):
             FittedWorkflow.load(fitted).histories().transform(parted)
-        by_user = Dataset(some_log().sort_values(["who", "when"]), npartitions=1, cpu=True)
-        histories = FittedWorkflow.load(fitted).histories()
-        shuffled = parted.shuffle_by_keys(["who"])
-        assert shuffled.npartitions > 1
-        found = histories.transform(shuffled).to_ddf().compute(scheduler="synchronous")
-        expected = histories.transform(by_user).to_ddf().compute(scheduler="synchronous")
-    assert len(found) == 60
-    assert plain(found) == plain(expected)

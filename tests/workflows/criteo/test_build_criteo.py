@@ -122,20 +122,13 @@ def test_rows_are_what_pandas_makes_of_them(raw, built):
 
 
 @pytest.mark.slow
-def test_limits_by_column_and_counts_of_training_days_alone(raw, tmp_path):
+def test_limits_by_column_and_counts_of_rows_that_train_alone(raw, tmp_path):
     output = tmp_path / "data"
-    builder_of(raw, "2,3:20", "train").build(output)
-    days = read_raw(raw, 0, 1)
-    check_ids(output, days, read_rows(output, "train"), days, lambda c: 20 if c == "cat_3" else 2)
-
-
-@pytest.mark.slow
-def test_counts_of_a_share_of_rows(raw, tmp_path):
-    output = tmp_path / "data"
-    builder_of(raw, "2", "train", split=DaySplit(test_share=0.25)).build(output)
+    builder_of(raw, "2,3:20", "train", split=DaySplit(test_share=0.25)).build(output)
     everything = read_raw(raw, 0, 1, 2)
     trained = everything[:900]
-    check_ids(output, trained, read_rows(output, "train"), trained, lambda column: 2)
+    rows = read_rows(output, "train")
+    check_ids(output, trained, rows, trained, lambda column: 20 if column == "cat_3" else 2)
     check_values(everything[900:].reset_index(drop=True), read_rows(output, "test"))
     assert "validation" not in DatasetDirectory.open(output).spec.source_spec
 

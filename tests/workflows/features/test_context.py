@@ -137,12 +137,9 @@ def test_a_fitted_workflow_gives_the_same_rows(run, dataset):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("label", [(), ("--label_column", "clicked")])
-def test_one_row_a_user_gives_each_sample_its_own_context(label, run):
-    users, samples = (
-        run(f"{layout} {len(label)}", "--layout", layout, *label) for layout in ("users", "samples")
-    )
-    assert assert_same_samples(users, samples) == (len(ROWS) if label else 2 * len(ROWS))
+def test_one_row_a_user_gives_each_sample_its_own_context(run, dataset):
+    users = run("users", "--layout", "users")
+    assert assert_same_samples(users, dataset) == 2 * len(ROWS)
 
 
 def test_check_finds_nothing_wrong(dataset, run_cli):

@@ -7,6 +7,8 @@ import pandas as pd
 import pytest
 from feature_logs import write_features
 
+pytestmark = pytest.mark.slow
+
 
 def log_of(rows):
     return pd.DataFrame(rows, columns=["who", "what", "when", "brand", "price"])
@@ -20,7 +22,7 @@ TIED = [
 EXPECTED = {"a": ("b", 5), "b": ("a", 9), "c": ("late", 2)}
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet", "files", "groups"])
+@pytest.mark.parametrize("kind", ["csv", "files", "groups"])
 def test_the_last_in_the_log_decides(kind, run_cli, tmp_path, monkeypatch):
     from merlin_sim.workflows.preprocess import preprocess_log
 

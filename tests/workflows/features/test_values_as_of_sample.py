@@ -9,6 +9,8 @@ import pytest
 from feature_logs import write_features
 from fed_samples import assert_same_samples
 
+pytestmark = pytest.mark.slow
+
 AS_LOGGED = ("--order_of_equal_times", "log", "--validation", "none")
 COLUMNS = ("--user_column", "who", "--item_column", "what", "--timestamp_column", "when")
 FEATURES = """
@@ -207,7 +209,6 @@ def test_the_latest_values_of_items_are_of_the_rows_that_are_fitted_on(rows, lea
 @pytest.mark.parametrize(
     ("which", "split", "trained"),
     [
-        ("as_of_sample", (), 7),
         ("as_of_sample", ("--test_from", "30"), 6),
         ("latest", ("--test_from", "30"), 6),
     ],

@@ -113,22 +113,17 @@ def test_bad_metadata_is_told_with_its_line_or_counted(tmp_path, preprocess, run
     assert "line 4: expected the key 'categories'" in result.output
 
 
-@pytest.mark.parametrize("scheduler", ["single", "local"])
-def test_the_line_is_right_far_into_a_file(scheduler, tmp_path, preprocess, monkeypatch, request):
-    options = ["--scheduler", scheduler]
-    if scheduler == "local":
-        options += ["--review_loader_num_workers", 1]
-        request.getfixturevalue("forked_workers")
+def test_the_line_is_right_far_into_a_file(tmp_path, preprocess, monkeypatch):
     monkeypatch.setattr(text_lines, "BLOCK_BYTES", 5_000)
     raw = write(tmp_path, (GOOD + b"\n") * 1000 + b"bad\n" + (GOOD + b"\n") * 50)
     with pytest.raises(MerlinSimError, match="reviews_Books.json, line 1001: "):
-        preprocess(raw, tmp_path / "dataset", *options)
+        preprocess(raw, tmp_path / "dataset")
     with open(raw / "reviews_Books.json", "rb") as file:
         packed = gzip.compress(file.read())
     (raw / "reviews_Books.json.gz").write_bytes(packed)
     (raw / "reviews_Books.json").unlink()
     with pytest.raises(MerlinSimError, match="reviews_Books.json.gz, line 1001: "):
-        preprocess(raw, tmp_path / "dataset", *options)
+        preprocess(raw, tmp_path / "dataset")
 
 
 @pytest.mark.parametrize("name", ["reviews_Books.json", "meta_Books.json"])
@@ -201,15 +196,11 @@ def test_a_full_disk_stops_the_run(raw, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("scheduler", "phases"),
-    [("single", (".work/buckets", "categories", "train")), ("local", ("train",))],
-)
-def test_a_killed_run_leaves_nothing_half_written(scheduler, phases, raw, tmp_path, preprocess):
+def test_a_killed_run_leaves_nothing_half_written(raw, tmp_path, preprocess):
     output = tmp_path / "dataset"
     partial = tmp_path / "dataset.partial"
-    run = words(raw, output, "--scheduler", scheduler, "--review_loader_num_workers", 2)
-    for seen in phases:
+    run = words(raw, output)
+    for seen in (".work/buckets", "train"):
         done = processes.run(warm(killed_program.__file__, str(partial / seen), *run))
         assert done.returncode == -signal.SIGKILL, done.stderr
         assert not output.exists()

@@ -52,7 +52,7 @@ def write(log: pd.DataFrame, path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["csv", "csv.gz", "parquet"])
+@pytest.mark.parametrize("kind", ["csv.gz", "parquet"])
 def test_a_directory_is_its_files_by_name(kind, run, tmp_path):
     log = some_log().assign(when=1)  # so that nothing but the order of the files orders rows
     names = [f"part-{number}.{kind}" for number in (0, 1, 2)]
@@ -60,8 +60,9 @@ def test_a_directory_is_its_files_by_name(kind, run, tmp_path):
         write(log[begin : begin + 100], tmp_path / "log" / name)
     for name in ("_SUCCESS", ".part-0.crc"):
         (tmp_path / "log" / name).write_text("")
-    assert run("log") == run(*(f"log/{name}" for name in names), output="by file")
-    assert run("log") != run(*(f"log/{name}" for name in reversed(names)), output="reversed")
+    made = run("log")
+    assert made == run(*(f"log/{name}" for name in names), output="by file")
+    assert made != run(*(f"log/{name}" for name in reversed(names)), output="reversed")
 
 
 @pytest.mark.slow
