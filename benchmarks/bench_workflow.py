@@ -4,7 +4,9 @@
 
 Ours: ``ops.Categorify`` of user, item and category, then ``ops.GroupHistories``. NVTabular's:
 ``nvt.ops.Categorify`` of the same, then ``nvt.ops.Groupby`` into lists, sorted by time. Each is
-fitted on the log, and transforms it to a table in memory, in one process, by turns.
+fitted on the log, and transforms it to a table in memory, in one process, by turns. Merlin reads
+the log for both. `preprocess log`: what the command does, which reads the log by arrow, on all
+cores, fits the same graph, and writes the dataset directory.
 """
 
 from __future__ import annotations
@@ -30,6 +32,11 @@ from measuring.timing import in_turn  # noqa: E402
 from merlin.io import Dataset  # noqa: E402
 
 from merlin_sim import ops  # noqa: E402
+from merlin_sim.schemas.users_layout import USERS  # noqa: E402
+from merlin_sim.workflows.behaviour_columns import BehaviourColumns  # noqa: E402
+from merlin_sim.workflows.preprocess.preprocess_log import PreprocessLog  # noqa: E402
+from merlin_sim.workflows.rules import ALL_ROWS, SampleRules  # noqa: E402
+from merlin_sim.workflows.table_log import TableLog  # noqa: E402
 
 KEYS = ["user", "item", "category"]
 USERS_OF, ITEMS, CATEGORIES = 10, 300_000, 500
@@ -65,6 +72,14 @@ def ours(log: Path, files: Path) -> int:
     return fit_and_transform(histories, log)
 
 
+def preprocess(log: Path, files: Path) -> int:
+    """Do what `preprocess log` does."""
+    columns = BehaviourColumns("user", "item", "time", item_features=("category",))
+    rules = SampleRules(shortest_sequence_for_user=1, fit_on=ALL_ROWS)
+    program = PreprocessLog(TableLog([log], columns), rules, layout=USERS)
+    return program.write(files / "dataset", overwrite=True).users
+
+
 def nvtabulars(log: Path, files: Path) -> int:
     """Group histories by NVTabular's operators."""
     ids = KEYS >> nvt.ops.Categorify(out_path=str(files))
@@ -93,7 +108,9 @@ def main() -> None:
             users[name] = run(folder / "log.parquet", folder / name)
             return options.rows
 
-        ways = {"NVTabular": nvtabulars, "merlin-sim": ours}
+        ways = {
+            "NVTabular": nvtabulars, "merlin-sim": ours, "merlin-sim, `preprocess log`": preprocess,
+        }  # fmt: skip
         works = {name: functools.partial(work, name, run) for name, run in ways.items()}
         in_turn(works, 1)
         rates = in_turn(works, options.rounds)

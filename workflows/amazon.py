@@ -33,6 +33,7 @@ from .text_lines import (
     Piece,
     bad_rows_of,
     checked,
+    count_lines,
     find_text_file,
     line_blocks,
     read_json_lines,
@@ -213,7 +214,7 @@ def _pieces(
 ) -> Generator[Piece, None, None]:
     for text, done in block.texts():
         table, bad = read(text)
-        yield Piece(table, text.count(b"\n") + (not text.endswith(b"\n")), bad, done)
+        yield Piece(table, count_lines(text), bad, done)
 
 
 def read_categories(

@@ -8,6 +8,7 @@ cudf branches run only where cudf is installed; they use its public interface al
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from merlin.core import dispatch
 from merlin.core.compat import cudf
 
 LONGEST_INT32_LIST = np.iinfo(np.int32).max
+Keys = Callable[[Any], pa.Array]
+"""Gives the keys of some rows, by their numbers."""
 
 
 class ArrowLists(pd.arrays.ArrowExtensionArray):
@@ -168,6 +171,54 @@ def order_of_rows(keys: list[Any]) -> Any:
     """
     joined = join_keys(keys)
     return np.lexsort(keys[::-1]) if joined is None else np.argsort(joined, kind="stable")
+
+
+def keys_of(array: pa.Array) -> Keys:
+    """An array as keys to order rows by."""
+    return lambda rows: array.take(pa.array(rows))
+
+
+def order_by(codes: Any, keys: Sequence[Keys], rows: Any = None) -> Any:
+    """Order rows, all if None, by small numbers and by keys, the first counting most.
+
+    Each further key is asked for only of rows that are equal in all before it.
+
+    >>> keys = [keys_of(pa.array([7, 7, 5])), keys_of(pa.array(["b", "a", "c"]))]
+    >>> order_by(np.array([1, 1, 1]), keys).tolist()
+    [2, 1, 0]
+    """
+    rows = np.arange(len(codes)) if rows is None else rows
+    codes, first = codes[rows], small_numbers(keys[0](rows))
+    order = order_of_rows([codes, first])
+    begins = differs(codes[order]) | differs(first[order])
+    order = rows[order]
+    for key in keys[1:]:
+        equal = ~begins
+        equal[:-1] |= ~begins[1:]
+        places = np.flatnonzero(equal)
+        groups, values = np.cumsum(begins[places]), ranks(key(order[places]))
+        within = order_of_rows([groups, values])
+        order[places] = order[places][within]
+        begins[places] = differs(groups) | differs(values[within])
+    return order
+
+
+def differs(values: Any) -> Any:
+    """Whether each value is another than the one before it."""
+    found = np.ones(len(values), bool)
+    found[1:] = values[1:] != values[:-1]
+    return found
+
+
+def small_numbers(array: pa.Array) -> Any:
+    """Numbers in the order of an array's values: whole numbers less the least, else ranks."""
+    if len(array) and not array.null_count and not pa.types.is_floating(array.type):
+        if pa.types.is_integer(array.type) or pa.types.is_timestamp(array.type):
+            values = np.asarray(pc.cast(array, pa.int64(), safe=False))
+            least = values.min()
+            if int(values.max()) - int(least) < 1 << 40:
+                return values - least
+    return ranks(array)
 
 
 def join_keys(keys: list[Any]) -> Any:

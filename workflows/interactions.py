@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from ..foundation.hashing import hash_keys, mix_arrays
 from ..schemas.users_layout import JOINS, POSITIVE, SAMPLE
 from .behaviour_columns import ROLE, BehaviourColumns, roles_of_labels
+from .frames import Keys, keys_of
 from .rules import HASH_ORDER, ITEM_ORDER, UNKNOWN_ORDER, SampleRules
 
 
@@ -137,14 +138,13 @@ def exclude_own_time(columns: BehaviourColumns, rules: SampleRules) -> Behaviour
     return replace(columns, own_time_excluded=rules.equal_times == UNKNOWN_ORDER)
 
 
-def order_within_times(
-    rows: pa.Table, columns: BehaviourColumns, rules: SampleRules
-) -> list[pa.Array]:
+def order_within_times(rows: pa.Table, columns: BehaviourColumns, rules: SampleRules) -> list[Keys]:
     """Keys by which rows of one user and one time are sorted, before their order in the log."""
     if rules.equal_times == ITEM_ORDER:
-        return [rows[columns.item].combine_chunks()]
+        return [keys_of(rows[columns.item].combine_chunks())]
     if rules.equal_times in (HASH_ORDER, UNKNOWN_ORDER):
-        return [_hashed_order(rows, columns, rules.seed)]
+        own = rows.select([columns.user, columns.item, columns.timestamp])
+        return [lambda places: _hashed_order(own.take(pa.array(places)), columns, rules.seed)]
     return []
 
 

@@ -253,7 +253,9 @@ class Categorify(nvt.ops.Categorify):
         storage = self._storage(name)
         keys = keys_of_file(self.categories[storage], storage)
         values = arrow_of(series)
-        asked = None if keys is None else _as_keys(leaves(values), keys.index.keys.type)
+        is_coded = pa.types.is_dictionary(values.type)  # each different key is looked up once
+        different = leaves(values.dictionary if is_coded else values)
+        asked = None if keys is None else _as_keys(different, keys.index.keys.type)
         if keys is None or asked is None:
             return None
         first = keys.first + (UNKNOWN + 1 if keys.first <= UNKNOWN else 0)  # given without codes
@@ -261,7 +263,10 @@ class Categorify(nvt.ops.Categorify):
         codes = np.where(codes == ABSENT, UNKNOWN, codes + first).astype(self.output_dtype)
         if not isinstance(values, (pa.ListArray, pa.LargeListArray, pa.FixedSizeListArray)):
             codes[np.asarray(asked.is_null())] = NULL  # in lists NVTabular takes nulls for unknown
-            return codes
+            if not is_coded:
+                return codes
+            places = values.indices.cast(pa.int64()).fill_null(len(codes))
+            return np.append(codes, codes.dtype.type(NULL))[np.asarray(places)]
         lengths = values.value_lengths().fill_null(0).to_numpy()
         offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
         if isinstance(series.array, pd.arrays.ArrowExtensionArray):

@@ -46,10 +46,11 @@ from ..frames import (
     column_to_arrow,
     distinct,
     is_on_gpu,
+    keys_of,
     list_column,
     new_frame,
     on_host,
-    order_of_rows,
+    order_by,
     ranks,
     values_of,
 )
@@ -548,9 +549,11 @@ class GroupHistories(StatOperator):
         users, items = (self._raw(frame, name, raw) for name in (columns.user, columns.item))
         rows = pa.table({columns.user: users, columns.item: items, columns.timestamp: times})
         codes = ranks(users)
-        ties = map(ranks, order_within_times(rows, columns, self.rules))
+        ties = order_within_times(rows, columns, self.rules)
         given = [_host_numbers(frame, name) for name in self._part_columns()]
-        order = order_of_rows([codes, ranks(times), *given, *ties])
+        order = order_by(
+            codes, [keys_of(times), *(keys_of(pa.array(part)) for part in given), *ties]
+        )
         counts = np.bincount(codes) if len(codes) else codes
         offsets = np.concatenate([[0], np.cumsum(counts[counts > 0])]).astype(np.int64)
         roles = self._roles(frame)[order]

@@ -20,7 +20,7 @@ from ...schemas.parquet import UNREADABLE, type_in_words, why
 from ...schemas.users_layout import JOINS
 from ..behaviour_columns import ROLE, BehaviourColumns
 from ..feature import USER
-from ..frames import order_of_rows, ranks
+from ..frames import Keys, keys_of, order_by, small_numbers
 from ..rules import SampleRules
 from ..times import NANOSECONDS, TimeRange
 from ..vocabularies import WHOLE, check_values
@@ -53,20 +53,19 @@ def columns_of_rows(columns: BehaviourColumns) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def is_newest(codes: Codes, times: list[pa.Array], marks: Mask, longest: int) -> Mask:
+def is_newest(codes: Codes, times: list[Keys], marks: Mask, longest: int) -> Mask:
     """Whether each row is marked, and among the ``longest`` newest marked rows of its code.
 
     Of the times that order rows the first counts most; of equal ones the later row is the newer.
 
-    >>> codes, times = np.array([0, 0, 0, 1]), [pa.array([5, 3, 5, 1])]
+    >>> codes, times = np.array([0, 0, 0, 1]), [keys_of(pa.array([5, 3, 5, 1]))]
     >>> is_newest(codes, times, np.array([True, True, True, True]), 2).tolist()
     [True, False, True, True]
     """
     counts = np.bincount(codes[marks], minlength=int(codes.max(initial=-1)) + 1)
     has_more = marks & (counts > longest)[codes]
     own = np.flatnonzero(has_more)  # of all others every row is; there is no need to sort them
-    keys = [ranks(time.take(pa.array(own))) for time in times]
-    order = own[order_of_rows([codes[own], *keys])]
+    order = order_by(codes, times, own)
     ends = np.cumsum(np.where(counts > longest, counts, 0))[codes[order]]
     chosen = marks & ~has_more
     chosen[order[ends - np.arange(len(order)) <= longest]] = True
@@ -80,12 +79,13 @@ def is_before_newest(codes: Codes, times: pa.Array, marks: Mask) -> Mask:
     >>> is_before_newest(codes, times, np.array([True, True, True, True])).tolist()
     [False, True, False, False]
     """
-    moments, places = ranks(times), np.flatnonzero(marks)
-    order = places[order_of_rows([codes[places], moments[places]])]
+    moments = small_numbers(times)
     newest = np.full(int(codes.max(initial=-1)) + 1, -1, np.int64)
-    newest[codes[order]] = moments[order]  # of each code the last one stays
-    found: Mask = marks & (moments < newest[codes])
-    return found
+    rows = pa.table({"code": codes[marks], "moment": moments[marks]})
+    found = rows.group_by("code", use_threads=False).aggregate([("moment", "max")])
+    newest[np.asarray(found["code"])] = np.asarray(found["moment_max"])
+    before: Mask = marks & (moments < newest[codes])
+    return before
 
 
 def write_newest(
@@ -96,7 +96,7 @@ def write_newest(
     roles: Codes,
     so_far: dict[str, Codes],
     longest: int,
-    order: list[pa.Array],
+    order: list[Keys],
 ) -> None:
     """Write what the next day begins with, of some users.
 
@@ -104,7 +104,8 @@ def write_newest(
     this order, so that what reads them need not know it. ``so_far`` has, by column, what is counted
     of each user.
     """
-    times = [rows[columns.timestamp].combine_chunks(), *order]
+    moments = rows[columns.timestamp].combine_chunks()
+    times = [keys_of(moments), *order]
     joins, kept = (roles & JOINS) > 0, np.zeros(len(codes), bool)
     lags = max((max(number.lags) for number in columns.features.lagging), default=0)
     looked_at = [(joins, longest)]
@@ -114,12 +115,11 @@ def write_newest(
     for marks, most in looked_at:
         kept |= is_newest(codes, times, marks, most)
         if columns.moments:  # a sample of the newest time of all sees none of that time
-            before = is_before_newest(codes, times[0], marks)
+            before = is_before_newest(codes, moments, marks)
             kept |= is_newest(codes, times, before, most)
     places = np.flatnonzero(kept)
     if order:
-        keys = [ranks(key.take(pa.array(places))) for key in times]
-        places = places[order_of_rows([codes[places], *keys])]
+        places = order_by(codes, times, places)
     table = rows.select(columns_of_rows(columns)).take(pa.array(places))
     table = table.append_column(ROLE, pa.array((roles[places] & JOINS).astype(np.int8)))
     for name, counts in so_far.items():

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from ...schemas.users_layout import JOINS, SAMPLE
 from ..behaviour_columns import EARLIER, TAKEN, BehaviourColumns
 from ..checks.feature_counts import auc_of_counts
-from ..frames import join_keys, order_of_rows, ranks
+from ..frames import differs, join_keys, keys_of, order_by, order_of_rows, ranks, small_numbers
 from ..interactions import order_within_times
 from ..known_values import changes_by_code, codes_of, cycles_of, fill_as_of
 from ..rules import SampleRules
@@ -48,6 +48,8 @@ class FileOrder:
 
     same_time: int = 0
     """Rows that have the user and the time of an earlier row."""
+    repeated: int = 0
+    """Those of them that have its item, too."""
     pairs: int = 0
     """Neighbouring rows of different items."""
     rising: int = 0
@@ -56,24 +58,30 @@ class FileOrder:
     """[ranks, 2] By a row's rank among the rows of its time and by its label, how many."""
 
     @classmethod
-    def of(cls, users: Codes, times: Codes, items: Codes, labels: Codes | None) -> FileOrder:
-        """Count rows that are all of their users; items are numbered in the order of their keys.
+    def of(cls, users: Codes, times: pa.Array, items: pa.Array, labels: Codes | None) -> FileOrder:
+        """Count rows that are all of their users.
 
-        >>> users, times = np.array([1, 1, 1, 1]), np.array([5, 5, 5, 6])
-        >>> found = FileOrder.of(users, times, np.array([3, 4, 9, 1]), np.array([1, 0, 0, 1]))
-        >>> found.same_time, found.pairs, found.rising, found.auc_of_rank()
-        (2, 2, 2, 0.0)
+        >>> users, times = np.array([1, 1, 1, 1]), pa.array([5, 5, 5, 6])
+        >>> found = FileOrder.of(users, times, pa.array([3, 4, 3, 1]), np.array([1, 0, 0, 1]))
+        >>> found.same_time, found.repeated, found.pairs, found.rising, found.auc_of_rank()
+        (2, 1, 2, 1, 0.0)
         """
-        order = order_of_rows([users, times])
-        same = (np.diff(users[order]) == 0) & (np.diff(times[order]) == 0)
-        steps = np.diff(items[order])[same]
-        found = cls(int(same.sum()), int((steps != 0).sum()), int((steps > 0).sum()))
-        if labels is not None and len(order):
-            begins = np.flatnonzero(np.concatenate([[True], ~same]))
-            sizes = np.diff(np.append(begins, len(order)))
-            rank = np.arange(len(order)) - np.repeat(begins, sizes)
-            of = np.repeat(sizes, sizes)
-            several = of > 1
+        moments = small_numbers(times)
+        order = order_of_rows([users, moments])
+        begins = differs(users[order]) | differs(moments[order])
+        sizes = np.diff(np.append(np.flatnonzero(begins), len(order)))
+        of = np.repeat(sizes, sizes)
+        several = of > 1
+        keys, groups = ranks(items.take(pa.array(order[several]))), np.cumsum(begins)[several]
+        steps = np.diff(keys)[~begins[several][1:]]
+        found = cls(
+            same_time=len(order) - len(sizes),
+            repeated=len(keys) - len(np.unique(join_keys([groups, keys]))),
+            pairs=int((steps != 0).sum()),
+            rising=int((steps > 0).sum()),
+        )
+        if labels is not None:
+            rank = np.arange(len(order)) - np.repeat(np.flatnonzero(begins), sizes)
             share = (rank[several] * RANKS) // of[several]
             np.add.at(found.ranks, (share, labels[order][several]), 1)
         return found
@@ -81,6 +89,7 @@ class FileOrder:
     def add(self, other: FileOrder) -> None:
         """Add the counts of other users."""
         self.same_time += other.same_time
+        self.repeated += other.repeated
         self.pairs += other.pairs
         self.rising += other.rising
         self.ranks += other.ranks
@@ -131,8 +140,6 @@ class KeptBucket:
     users: int
     rows: int
     dropped_users: int
-    repeated: int
-    """Rows that stand in the log more than once, the first not counted; all are kept."""
     order: FileOrder
     """What the order of the file tells of rows of one time."""
     taken: int
@@ -224,7 +231,6 @@ class KeepLongUsers:
             users=int((is_long & in_log).sum()),
             rows=kept.num_rows,
             dropped_users=int((in_log & ~is_long).sum()),
-            repeated=self._count_repeated(kept),
             order=self._order_of_file(kept),
             taken=int((self._roles(kept) & JOINS > 0).sum()),
             earlier_rows=int(is_kept[:before].sum()),
@@ -240,8 +246,7 @@ class KeepLongUsers:
             times = rows[self.columns.timestamp].combine_chunks()
             ties = order_within_times(rows, self.columns, self.rules)
             parts = np.asarray(rows[name]).astype(np.int64)
-            moments = [ranks(times), parts, *map(ranks, ties)]
-            order = places[order_of_rows([key[places] for key in (codes, *moments)])]
+            order = order_by(codes, [keys_of(times), keys_of(pa.array(parts)), *ties], places)
             wrong = np.flatnonzero((np.diff(parts[order]) < 0) & (np.diff(codes[order]) == 0))
             if len(wrong):
                 before, after = order[wrong[0]], order[wrong[0] + 1]
@@ -279,33 +284,14 @@ class KeepLongUsers:
             events = events.append_column(name, column)
         return events
 
-    def _count_repeated(self, kept: pa.Table) -> int:
-        """Count the rows that repeat user, time and item."""
-        names = (self.columns.user, self.columns.timestamp, self.columns.item)
-        rows: int = kept.num_rows
-        return rows - _count_distinct([_codes(kept, name) for name in names])
-
     def _order_of_file(self, kept: pa.Table) -> FileOrder:
-        users, times = (_codes(kept, name) for name in (self.columns.user, self.columns.timestamp))
         labels = None
         for name in self.columns.labels:
             labels = np.asarray(kept[name]).astype(np.int64)
-        items = ranks(kept[self.columns.item].combine_chunks())
-        return FileOrder.of(users, times, items, labels)
-
-
-def _codes(table: pa.Table, name: str) -> Codes:
-    indices = table[name].combine_chunks().dictionary_encode().indices
-    return np.asarray(indices).astype(np.int64)
-
-
-def _count_distinct(codes: list[Codes]) -> int:
-    if not len(codes[0]):
-        return 0
-    joined = join_keys(codes)
-    if joined is not None:
-        return len(np.unique(joined))
-    return int(np.unique(np.stack(codes), axis=1).shape[1])
+        users = np.asarray(kept[self.columns.user].combine_chunks().dictionary_encode().indices)
+        times = kept[self.columns.timestamp].combine_chunks()
+        items = kept[self.columns.item].combine_chunks()
+        return FileOrder.of(users.astype(np.int64), times, items, labels)
 
 
 def _count_changing(values: pa.ChunkedArray, codes: Codes, is_kept: Mask) -> int:

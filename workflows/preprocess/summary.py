@@ -27,7 +27,6 @@ class Summary:
 
     interactions: int = 0
     kept_interactions: int = 0
-    repeated: int = 0
     file_order: FileOrder = field(default_factory=FileOrder)
     """Of kept interactions: how many have the time of another one, and what their order tells."""
     times: LogTimes | None = None
@@ -96,7 +95,6 @@ class Summary:
     def add_bucket(self, bucket: KeptBucket, columns: BehaviourColumns) -> None:
         """Add what is left of a bucket."""
         self.kept_interactions += bucket.rows
-        self.repeated += bucket.repeated
         self.file_order.add(bucket.order)
         if columns.label is not None and columns.behaviour is None:
             self.taken = (self.taken or 0) + bucket.taken
@@ -119,7 +117,7 @@ class Summary:
         return [
             *self.left_out(),
             f"{self.interactions:,} interactions read; {self.kept_interactions:,} of "
-            f"{self.users:,} users kept, {self.repeated:,} of them repetitions"
+            f"{self.users:,} users kept, {self.file_order.repeated:,} of them repetitions"
             f"{self._dropped_in_words}",
             *([] if self.times is None else [f"times: {self.times}"]),
             *self._taken_lines(),

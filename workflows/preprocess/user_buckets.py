@@ -27,6 +27,8 @@ Block = TableBlock | LineBlock
 BUCKETS = "buckets"
 """Name of the directory that they stand in."""
 BYTES_PER_BUCKET = 128 << 20
+BYTES_PER_CORE, FEW_CORES = 8 << 20, 8
+"""Less is dealt to several buckets too, for so many cores at most."""
 MOST_BUCKETS = 512
 BLOCK = 1 << 40
 """More rows than a block of the log has."""
@@ -107,10 +109,11 @@ def write_dealt(table: pa.Table, user: str, buckets: int, path: Path) -> None:
 def number_of_buckets(raw_bytes: int) -> int:
     """So many buckets that one of them, with all it grows into, is small.
 
-    >>> number_of_buckets(0), number_of_buckets(3 << 30)
-    (1, 25)
+    >>> number_of_buckets(0), number_of_buckets(20 << 20), number_of_buckets(3 << 30)
+    (1, 3, 25)
     """
-    return min(MOST_BUCKETS, 1 + raw_bytes // BYTES_PER_BUCKET)
+    for_cores = min(FEW_CORES, 1 + raw_bytes // BYTES_PER_CORE)
+    return max(for_cores, min(MOST_BUCKETS, 1 + raw_bytes // BYTES_PER_BUCKET))
 
 
 @dataclass(frozen=True)
