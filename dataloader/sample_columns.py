@@ -35,23 +35,22 @@ from ..schemas.channels import (
 )
 from ..schemas.dataset import DatasetDirectory
 from ..schemas.dataset_files import SECONDS, TAKEN, TIME, VALUE
+from ..schemas.days_since import LOGARITHMS, MOST_DAYS, days_of
 from ..schemas.feature_spec import Feature
 from ..schemas.item_table import COUNT, ID, ItemTable
-from ..schemas.users_layout import (
-    COUNT_ENCODING,
-    POPULARITY_ENCODING,
-    THOUSAND,
-    CrossOf,
-    EncodingOf,
-)
+from ..schemas.users_layout import ENCODING_KINDS, THOUSAND, CrossOf, EncodingOf
 from .draws import Items, mix
 from .row_check import READ_ERRORS, DataError, largest_ids
 from .user_check import check_items
 
 Array = npt.NDArray[Any]
-CHANGED, COUNTED = "changed", "counted"
-"""Ranks of samples' times: among the times of changes, and among those of counted interactions."""
+CHANGED = "changed"
+"""Ranks of samples' times among the times of changes."""
+BY_SECONDS = COUNTED, DAY = "counted", "day"
+"""The same among the times of counted interactions, and among all days from their first one on."""
 Ranks = Mapping[str, tf.Tensor]
+Rows = tuple[tf.Tensor, tf.Tensor]
+"""Where the rows of ids begin, and where they end."""
 
 
 class InTime:
@@ -76,6 +75,10 @@ class InTime:
         wanted = tf.cast(ids, tf.int64) * self._span + tf.cast(rank, tf.int64)
         start = tf.gather(self._starts, ids)
         return start, tf.maximum(start, search_sorted(self._keys, wanted))
+
+    def ranks_of_rows(self, ids: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+        """The ranks of the times of rows, each of which is one of its id's; int64."""
+        return tf.gather(self._keys, rows) - tf.cast(ids, tf.int64) * self._span
 
     def all_before(self) -> Array:
         """Count the rows of all ids before each rank of a time: [times + 1]."""
@@ -124,41 +127,97 @@ class ItemFeature:
         return tf.where(changes, known, found)
 
 
-class CountedBefore:
-    """How often a target's feature was shown before a sample, how popular it was, or its share.
+class SeenBefore:
+    """A number made of what came of a target's feature before a sample.
 
     Args:
-        encoding: What is made of the counts.
+        encoding: What it is made of.
         in_time: All interactions.
         taken: [interactions] Which of them were taken.
     """
 
+    moment = COUNTED
+    """What samples' times are compared with."""
+
     def __init__(self, encoding: EncodingOf, in_time: InTime, taken: Array) -> None:
-        """Put on the device what its kind reads, and no more."""
+        """Put on the device what it reads, and no more."""
         self.feature = encoding.feature
         self._encoding, self._in_time = encoding, in_time
-        if encoding.kind == COUNT_ENCODING:  # on the host, for every device to have the same
-            most = int(np.diff(in_time._starts.numpy()).max(initial=0))
-            self._logarithms = tf.constant(np.log1p(np.arange(most + 1)), tf.float32)
-        elif encoding.kind == POPULARITY_ENCODING:
-            self._all = tf.constant(in_time.all_before() + THOUSAND, tf.float64)
-        else:
-            self._taken = tf.constant(np.concatenate([[0], np.cumsum(taken)]), tf.float64)
 
     def __call__(self, ids: tf.Tensor, ranks: Ranks) -> tf.Tensor:
-        """Count for target ids of any shape."""
-        rank = tf.broadcast_to(ranks[COUNTED], tf.shape(ids))
-        start, stop = self._in_time.rows_before(ids, rank)
-        if self._encoding.kind == COUNT_ENCODING:
-            return tf.gather(self._logarithms, stop - start)
+        """Make the numbers of target ids of any shape."""
+        rank = tf.broadcast_to(ranks[self.moment], tf.shape(ids))
+        return self._made(ids, rank, self._in_time.rows_before(ids, rank))
+
+    def _made(self, ids: tf.Tensor, rank: tf.Tensor, rows: Rows) -> tf.Tensor:
+        """Make numbers of ids, whose rows begin and end there."""
+        raise NotImplementedError
+
+
+class Count(SeenBefore):
+    """How often it was shown."""
+
+    def __init__(self, encoding: EncodingOf, in_time: InTime, taken: Array) -> None:
+        """Take logarithms on the host, for every device to have the same."""
+        super().__init__(encoding, in_time, taken)
+        most = int(np.diff(in_time._starts.numpy()).max(initial=0))
+        self._logarithms = tf.constant(np.log1p(np.arange(most + 1)), tf.float32)
+
+    def _made(self, ids: tf.Tensor, rank: tf.Tensor, rows: Rows) -> tf.Tensor:
+        start, stop = rows
+        return tf.gather(self._logarithms, stop - start)
+
+
+class Popularity(SeenBefore):
+    """How many of a thousand rows showed it."""
+
+    def __init__(self, encoding: EncodingOf, in_time: InTime, taken: Array) -> None:
+        """Count the rows of all ids."""
+        super().__init__(encoding, in_time, taken)
+        self._all = tf.constant(in_time.all_before() + THOUSAND, tf.float64)
+
+    def _made(self, ids: tf.Tensor, rank: tf.Tensor, rows: Rows) -> tf.Tensor:
+        start, stop = rows
+        share = THOUSAND * tf.cast(stop - start, tf.float64) / tf.gather(self._all, rank)
+        return tf.cast(tf.math.log1p(share), tf.float32)
+
+
+class Share(SeenBefore):
+    """The share of its rows that were taken."""
+
+    def __init__(self, encoding: EncodingOf, in_time: InTime, taken: Array) -> None:
+        """Count the rows that were taken."""
+        super().__init__(encoding, in_time, taken)
+        self._taken = tf.constant(np.concatenate([[0], np.cumsum(taken)]), tf.float64)
+
+    def _made(self, ids: tf.Tensor, rank: tf.Tensor, rows: Rows) -> tf.Tensor:
+        start, stop = rows
         shown = tf.cast(stop - start, tf.float64)
-        if self._encoding.kind == POPULARITY_ENCODING:
-            share = THOUSAND * shown / tf.gather(self._all, rank)
-            return tf.cast(tf.math.log1p(share), tf.float32)
         taken = tf.gather(self._taken, stop) - tf.gather(self._taken, start)
         prior, smoothing = self._encoding.prior, self._encoding.smoothing
         share = (taken + smoothing * prior) / tf.where(shown > 0, shown + smoothing, 1.0)
         return tf.cast(tf.where(shown > 0, share, prior), tf.float32)
+
+
+class DaysSince(SeenBefore):
+    """How many days ago it was shown last, on an earlier day; rows are days."""
+
+    moment = DAY
+
+    def __init__(self, encoding: EncodingOf, in_time: InTime, taken: Array) -> None:
+        """Take logarithms on the host."""
+        super().__init__(encoding, in_time, taken)
+        self._logarithms = tf.constant(LOGARITHMS)
+
+    def _made(self, ids: tf.Tensor, rank: tf.Tensor, rows: Rows) -> tf.Tensor:
+        start, stop = rows
+        last = self._in_time.ranks_of_rows(ids, tf.maximum(stop - 1, 0))
+        days = tf.minimum(tf.cast(rank, tf.int64) - last, MOST_DAYS)
+        return tf.gather(self._logarithms, tf.where(stop > start, days, MOST_DAYS))
+
+
+ENCODINGS = dict(zip(ENCODING_KINDS, (Count, Popularity, DaysSince, Share), strict=True))
+"""What makes the number of each kind."""
 
 
 def cross_ids(cross: CrossOf, ids: Sequence[tf.Tensor], dtype: tf.DType) -> tf.Tensor:
@@ -180,9 +239,31 @@ class Moments:
     side: str
     """``right``: what has the sample's own time stands before it. ``left``: it does not."""
 
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.times)
+
     def ranks(self, times: Array) -> Array:
         """How many of them stand before each of some times."""
         return np.searchsorted(self.times, times, self.side)  # type: ignore[call-overload,no-any-return]
+
+
+@dataclass(frozen=True)
+class Days:
+    """The days from the first to the last that occur, to compare the days of samples with."""
+
+    first: int
+    last: int
+
+    @property
+    def count(self) -> int:
+        """How many days are told apart: what is long after the last one is equally late."""
+        return self.last - self.first + MOST_DAYS
+
+    def ranks(self, times: Array) -> Array:
+        """How many days after the first each of some times is."""
+        return np.clip(days_of(times) - self.first, 0, self.count)
 
 
 def read_changes(files: Mapping[str, Path], last: int) -> tuple[Moments, dict[str, Any]]:
@@ -203,8 +284,8 @@ def read_changes(files: Mapping[str, Path], last: int) -> tuple[Moments, dict[st
 
 def read_events(
     encodings: Mapping[str, EncodingOf], directory: Path, last_ids: Mapping[str, int]
-) -> tuple[Moments, dict[str, CountedBefore]]:
-    """Read the interactions that encodings count: by number, what counts them.
+) -> tuple[dict[str, Moments | Days], dict[str, SeenBefore]]:
+    """Read the interactions that encodings count: by number, what makes it of them.
 
     Args:
         encodings: By number, what it is made of.
@@ -215,14 +296,29 @@ def read_events(
     columns = [ID, SECONDS, TAKEN]
     tables = {n: _read(directory / n, columns, last_ids[f]) for n, f in features.items()}
     times = np.unique(np.concatenate([np.asarray(table[SECONDS]) for table in tables.values()]))
-    rows = {}
-    for name, table in tables.items():
-        ids, at = np.asarray(table[ID]), np.searchsorted(times, np.asarray(table[SECONDS]))
-        order = np.lexsort((at, ids))
-        in_time = InTime(ids[order], at[order], len(times), last_ids[features[name]])
-        rows[name] = in_time, np.asarray(table[TAKEN])[order]
-    counted = {name: CountedBefore(one, *rows[one.events]) for name, one in encodings.items()}
-    return Moments(times, "left"), counted
+    kinds = {name: ENCODINGS[encoding.kind] for name, encoding in encodings.items()}
+    compared: dict[str, Moments | Days] = {
+        COUNTED: Moments(times, "left"),
+        DAY: Days(*days_of(times[[0, -1]]).tolist()),
+    }
+    rows: dict[tuple[str, str], tuple[InTime, Array]] = {}
+    found: dict[str, SeenBefore] = {}
+    for name, encoding in encodings.items():
+        key = encoding.events, kinds[name].moment
+        if key not in rows:
+            last = last_ids[encoding.feature]
+            rows[key] = _in_time(tables[encoding.events], compared[kinds[name].moment], last)
+        found[name] = kinds[name](encoding, *rows[key])
+    return {kind.moment: compared[kind.moment] for kind in kinds.values()}, found
+
+
+def _in_time(table: pa.Table, moments: Moments | Days, last: int) -> tuple[InTime, Array]:
+    """The interactions with ids, and which of them were taken; of days one of each day."""
+    ids, at = np.asarray(table[ID]), moments.ranks(np.asarray(table[SECONDS]))
+    order = np.lexsort((at, ids))
+    if isinstance(moments, Days):
+        order = order[np.diff(ids[order] * moments.count + at[order], prepend=-1) > 0]
+    return InTime(ids[order], at[order], moments.count, last), np.asarray(table[TAKEN])[order]
 
 
 def _read(path: Path, names: list[str], last: int) -> pa.Table:
@@ -279,13 +375,13 @@ class SampleColumns:
     """The names of all target item features; the item has the first."""
     item_columns: Mapping[str, ItemFeature]
     """Numbers, vectors and lists of target items that are asked for."""
-    encodings: Mapping[str, CountedBefore]
-    """Numbers that count what was there before, that are asked for."""
+    encodings: Mapping[str, SeenBefore]
+    """Numbers made of what was there before, that are asked for."""
     lifetime_counts: Mapping[str, int]
     """Numbers that count what a user did before, that are asked for: the place of the feature."""
     crosses: Mapping[str, CrossOf]
     """Ids that are hashed of columns of users and targets, that are asked for."""
-    moments: Mapping[str, Moments]
+    moments: Mapping[str, Moments | Days]
     """What samples' times are compared with, where features are those that were known then."""
     types: Mapping[str, tf.DType]
     """By column of ids, its type."""
@@ -330,7 +426,7 @@ class SampleColumns:
             raise DataError(f"{path} cannot be read as parquet: {error}") from error
         check_items(path, table, layout.item_features, largest, layout.negatives)
         items = ItemTable(path)
-        moments: dict[str, Moments] = {}
+        moments: dict[str, Moments | Days] = {}
         changes: dict[str, Any] = {}
         if layout.item_changes:
             files = {name: dataset.path / file for name, file in layout.item_changes.items()}
@@ -343,10 +439,11 @@ class SampleColumns:
             for kind in [types[name] if spec.feature_spec[name].cardinality else tf.float32]
         }
         encodings = {n: one for n, one in layout.encodings.items() if n in asked}
-        counted: dict[str, CountedBefore] = {}
+        counted: dict[str, SeenBefore] = {}
         if encodings:
             last = dict(zip(channels[TARGET_ITEM_FEATURES], largest, strict=True))
-            moments[COUNTED], counted = read_events(encodings, dataset.path, last)
+            by_seconds, counted = read_events(encodings, dataset.path, last)
+            moments |= by_seconds
         features = zip(layout.item_features, largest[1:], strict=True)
         return cls(
             label if label in asked else None,

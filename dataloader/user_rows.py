@@ -24,7 +24,7 @@ from ..schemas.parquet import require_whole_footer
 from ..schemas.users_layout import JOINS, OF_USERS, POSITIVE, SAMPLE, UsersLayout
 from .behaviour_samples import EARLIER, KNOWN, LABEL, NOW, OCCURRENCES, SEEN, STORED, TIMES, Users
 from .row_check import READ_ERRORS, DataError
-from .sample_columns import CHANGED, COUNTED, SampleColumns, id_type
+from .sample_columns import BY_SECONDS, CHANGED, SampleColumns, id_type
 from .stored_rows import of_file, version
 from .user_check import StoredUsers, UserCheck
 
@@ -166,7 +166,7 @@ class UserRows:
         self.moments = {} if columns is None else columns.moments
         self._of_items = columns
         self.lifetimes = {} if columns is None else columns.lifetime_counts
-        reads_times = columns is not None and (columns.intervals or COUNTED in self.moments)
+        reads_times = columns is not None and (columns.intervals or self._by_seconds)
         self.times = layout.times if reads_times else None
         self.files = dataset.stored_files(mapping)
         spec = dataset.spec
@@ -208,6 +208,11 @@ class UserRows:
         self._positions = [name for pair in named.values() for name in pair]
 
     @property
+    def _by_seconds(self) -> list[str]:
+        """What of moments is made of times in seconds."""
+        return [name for name in BY_SECONDS if name in self.moments]
+
+    @property
     def key(self) -> tuple[Any, ...]:
         """What distinguishes these users: the same of all mappings of the same files."""
         files = tuple((str(group.path), group.version) for group in self.groups)
@@ -236,7 +241,8 @@ class UserRows:
     @property
     def bytes_of_interaction(self) -> int:
         """What one takes on the device: its item, whose it is, and what stands beside it."""
-        more = len(self._lists) - 1 + len(self.lifetimes) + self.layout.negatives_not_in_history
+        more = len(self._lists) - 1 + len(self._by_seconds) + len(self.lifetimes)
+        more += self.layout.negatives_not_in_history
         return BYTES_OF_INTERACTION + 8 * more
 
     @property
@@ -349,8 +355,8 @@ class UserRows:
             of_positions[CHANGED] = self.moments[CHANGED].ranks(values[layout.changed_at or ""])
         if self.times is not None:
             of_positions[NOW] = more[TIMES] = values[self.times].astype(np.float64, copy=False)
-        if COUNTED in self.moments:
-            of_positions[COUNTED] = self.moments[COUNTED].ranks(more[TIMES])
+        for name in self._by_seconds:
+            of_positions[name] = self.moments[name].ranks(more[TIMES])
         if layout.samples_before is not None:
             more[EARLIER] = single[layout.samples_before]
         targets = items

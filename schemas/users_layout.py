@@ -59,8 +59,7 @@ MAY_BE_MISSING = {
     CROSSES, ENCODINGS, LIFETIME_COUNTS,
 }  # fmt: skip
 COLUMN, UNIT = "column", "unit"
-COUNT_ENCODING, POPULARITY_ENCODING = "count", "popularity"
-ENCODING_KINDS = (COUNT_ENCODING, POPULARITY_ENCODING, "target")
+ENCODING_KINDS = ("count", "popularity", "recency", "target")
 THOUSAND = 1000.0
 """What a popularity is a share of; and so many rows are added to those before a sample."""
 JOINS, SAMPLE, POSITIVE = 1, 2, 4
@@ -89,8 +88,9 @@ class EncodingOf:
     feature: str
     kind: str
     """``count``: log(1 + how often it was shown). ``popularity``: log(1 + how many of a thousand
-    rows showed it). ``target``: the share of those that were taken, with ``smoothing`` more at the
-    share ``prior``."""
+    rows showed it). ``recency``: log(1 + whole days since it was last shown on an earlier day).
+    ``target``: the share of those that were taken, with ``smoothing`` more at the share ``prior``.
+    """
     events: str
     """The file with all interactions: ``id`` of the feature, ``seconds``, and ``taken``."""
     prior: float = 0.0

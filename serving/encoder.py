@@ -22,6 +22,7 @@ from .event import (
     Event,
     EventTimes,
     Item,
+    OwnTime,
     csv_key,
     csv_list,
     csv_numbers,
@@ -117,9 +118,17 @@ class EventEncoder:
             by_name = {lookup.domain: lookup for lookup in lists}
             table = Vocabularies(servable.path / CATEGORIES).items(first.domain)
             self.numbers = WorkflowNumbers(*workflow, table, by_name, self.columns)
+        self.own_time: OwnTime | None = None
+        if workflow is not None and stated.reads_days:
+            self.own_time = OwnTime(workflow[2], stated.timestamp_unit)
         self.times: EventTimes | None = None
         if workflow is not None and self.columns.intervals is not None:
             self.times = EventTimes.of(stated, workflow[2], self.columns.intervals.name)
+
+    @property
+    def time_fields(self) -> tuple[str, ...]:
+        """Name the field of an event's own time, which may be missing, if any is read."""
+        return (self.own_time.timestamp,) if self.own_time else ()
 
     def fields_for(self, found: Collection[str]) -> tuple[str, ...]:
         """Name what a row of a file needs, by the columns that the file has."""
@@ -148,6 +157,8 @@ class EventEncoder:
         if self.times is not None and HISTORY_TIMES in cells:
             found[HISTORY_TIMES] = csv_list(cells[HISTORY_TIMES], HISTORY_TIMES, is_text=True)
             found[self.times.timestamp] = cells.get(self.times.timestamp) or None
+        for name in self.time_fields:
+            found[name] = cells.get(name) or None
         return found
 
     def output_types(self) -> dict[str, Any]:
@@ -172,7 +183,7 @@ class EventEncoder:
         if isinstance(fields, Exception):
             raise fields
         beside = (self.numbers.user_fields, self.numbers.item_fields)
-        return parse_event(fields, self.columns, self.limits, beside, self.times)
+        return parse_event(fields, self.columns, self.limits, beside, self.times, self.own_time)
 
     def with_histories(self, events: Sequence[Any]) -> list[Any]:
         """Return events with the histories that they do not bring, which are read together.
@@ -279,7 +290,7 @@ class EventEncoder:
             {c.name: users[c.name].astype(c.dtype) for c in columns.users}
             | self.numbers.of_user(event.beside_user),
             ids
-            | self.numbers.of_items(users, targets, given, CANDIDATES)
+            | self.numbers.of_items(users, targets, given, CANDIDATES, event.seconds)
             | self.numbers.of_history(targets, [column[known] for column in history]),
             histories,
             tuple(column.name for column in columns.users),

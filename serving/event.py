@@ -10,6 +10,7 @@ is oldest first.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -47,6 +48,8 @@ class Event:
     """What else the model reads of the user and of the moment, by field, as it was given."""
     given: Sequence[Mapping[str, Any]] = ()
     """The same of each candidate; what is not given is looked up."""
+    seconds: float | None = None
+    """The event's own time since 1970, where the model reads its day."""
 
 
 NO_FIELDS: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
@@ -58,6 +61,7 @@ def parse_event(
     limits: Limits,
     beside: tuple[tuple[str, ...], tuple[str, ...]] = NO_FIELDS,
     times: EventTimes | None = None,
+    own_time: OwnTime | None = None,
 ) -> Event:
     """Check the form of an event.
 
@@ -67,6 +71,7 @@ def parse_event(
         limits: What is refused.
         beside: The fields of an event beside its keys and lists, and those of an item.
         times: Makes time intervals of times; None where an event has to bring the intervals.
+        own_time: Reads the event's own time; None where nothing is made of its day.
 
     Raises:
         RequestError: With all keys that are missing or unknown, else the first thing that is wrong.
@@ -94,6 +99,7 @@ def parse_event(
         _intervals(fields, intervals[0], len(history)) if intervals else None,
         {name: fields[name] for name in of_user},
         [_given(item, of_item) for item in candidates] if of_item else (),
+        own_time.of(fields) if own_time else None,
     )
 
 
@@ -197,9 +203,9 @@ class EventTimes:
                 f"{HISTORY_TIMES}: expected {length} times, one for each position of the history, "
                 f"received {len(then)}"
             )
-        (now,) = self._seconds([fields[self.timestamp]], [self.timestamp])
+        (now,) = _seconds([fields[self.timestamp]], [self.timestamp], self.unit)
         where = [f"{HISTORY_TIMES}[{i}]" for i in range(len(then))]
-        since = now - self._seconds(then, where)
+        since = now - _seconds(then, where, self.unit)
         late = np.flatnonzero(since < 0)
         if len(late):
             raise RequestError(
@@ -208,23 +214,45 @@ class EventTimes:
             )
         return {**fields, self.interval: (since / self.seconds).tolist()}
 
-    def _seconds(self, values: list[Any], where: list[str]) -> np.ndarray[Any, Any]:
-        """Read times of any form, each by itself where they are of several."""
-        for value, place in zip(values, where, strict=True):
-            if not isinstance(value, str | int | float | date) or isinstance(value, bool):
-                raise RequestError(f"{place}: expected {EXPECTED_DATE}, received {value!r:.60}")
-        raw = _arrow(values)
-        if can_be_number(raw.type):
-            seconds, bad = moments_of(raw, self.unit)
-        else:
-            seconds, bad = seconds_of(raw, self.unit)
-        bad = bad | np.asarray(seconds.is_null())
-        if bad.any():
-            first = int(np.argmax(bad))
-            raise RequestError(
-                f"{where[first]}: expected {EXPECTED_DATE}, received {values[first]!r:.60}"
-            )
-        return np.asarray(seconds, np.float64)
+
+@dataclass(frozen=True)
+class OwnTime:
+    """Reads the time of an event; one that brings none is of now."""
+
+    timestamp: str
+    """The log's column of times; the key of the event's own time."""
+    unit: str | None
+    """What times that are numbers count, as ``s`` or ``ms``; None for seconds."""
+
+    def of(self, fields: Mapping[str, Any]) -> float:
+        """Return an event's own time in seconds since 1970.
+
+        Raises:
+            RequestError: Where it is no time.
+        """
+        given = fields.get(self.timestamp)
+        if given is None:
+            return time.time()
+        return float(_seconds([given], [self.timestamp], self.unit)[0])
+
+
+def _seconds(values: list[Any], where: list[str], unit: str | None) -> np.ndarray[Any, Any]:
+    """Read times of any form, each by itself where they are of several."""
+    for value, place in zip(values, where, strict=True):
+        if not isinstance(value, str | int | float | date) or isinstance(value, bool):
+            raise RequestError(f"{place}: expected {EXPECTED_DATE}, received {value!r:.60}")
+    raw = _arrow(values)
+    if can_be_number(raw.type):
+        seconds, bad = moments_of(raw, unit)
+    else:
+        seconds, bad = seconds_of(raw, unit)
+    bad = bad | np.asarray(seconds.is_null())
+    if bad.any():
+        first = int(np.argmax(bad))
+        raise RequestError(
+            f"{where[first]}: expected {EXPECTED_DATE}, received {values[first]!r:.60}"
+        )
+    return np.asarray(seconds, np.float64)
 
 
 def _arrow(values: list[Any]) -> pa.Array:

@@ -15,10 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..foundation.requests import RequestError, check_storable, refuse_all
+from ..schemas.days_since import NEVER, SECONDS_OF_DAY, days_of, log_days_since
 from ..workflows.feature import (
     INTERACTION,
     ITEM,
     LIFETIME,
+    RECENCY,
     TARGET_SUFFIX,
     UNITS,
     USER,
@@ -105,7 +107,12 @@ class PlainNumbers:
         return {}
 
     def of_items(
-        self, users: Mapping[str, Array], ids: Sequence[Array], given: Sequence[Raw], where: str
+        self,
+        users: Mapping[str, Array],
+        ids: Sequence[Array],
+        given: Sequence[Raw],
+        where: str,
+        seconds: float | None = None,
     ) -> dict[str, Array]:
         """Read what candidates bring along: column -> [candidates] or [candidates, width].
 
@@ -114,6 +121,7 @@ class PlainNumbers:
             ids: Those of the candidates, feature by feature.
             given: What stands in each candidate's object.
             where: What the candidates are, for messages.
+            seconds: The time since 1970; None for the day after the newest row that was fitted.
         """
         problems: list[str] = []
         read = {
@@ -202,8 +210,9 @@ class WorkflowNumbers:
         self.user_fields = (*(feature.name for feature in self._of_user), *lagged)
         self.item_fields = tuple(feature.name for feature in self._of_item)
         self._encoded: dict[str, tuple[int, Array]] = {}
+        self._days: dict[str, tuple[int, Array, Array]] = {}
         for encoding in features.encodings:
-            self._encoded |= self._by_key(encoding, items)
+            self._add_encoding(encoding, items, columns)
         self._known: dict[str, Array] = {}
         for name in features.numbers(ITEM):
             self._known[name] = items.numbers(name)
@@ -254,13 +263,27 @@ class WorkflowNumbers:
         return found
 
     def of_items(
-        self, users: Mapping[str, Array], ids: Sequence[Array], given: Sequence[Raw], where: str
+        self,
+        users: Mapping[str, Array],
+        ids: Sequence[Array],
+        given: Sequence[Raw],
+        where: str,
+        seconds: float | None = None,
     ) -> dict[str, Array]:
-        """Give what candidates bring along: their own, or what the workflow knows of them."""
+        """Give what candidates bring along: their own, or what the workflow knows of them.
+
+        The days since a key was last seen are those from the last day on which a fitted row has
+        it, before the day of ``seconds``: as in training, where that is later than what was fitted.
+        """
         item = ids[0]
         found = {name: rows[item] for name, rows in self._known.items()}
         for name, (place, of_key) in self._encoded.items():
             found[name] = of_key[ids[place]]
+        if seconds is None:
+            seconds = (self._fitted.counted_until or 0.0) + SECONDS_OF_DAY
+        for name, (place, *days) in self._days.items():
+            last, before = (of_key[ids[place]] for of_key in days)
+            found[name] = log_days_since(days_of(seconds), last, before)
         for feature in self._of_item:
             own = [i for i, raw in enumerate(given) if feature.name in raw]
             unknown = [i for i in np.flatnonzero(item == 0).tolist() if i not in set(own)]
@@ -313,18 +336,23 @@ class WorkflowNumbers:
         made: Array = cross_ids(cross, crossed)[:, np.newaxis]
         return made
 
-    def _by_key(self, encoding: Encoding, items: KnownItems) -> dict[str, tuple[int, Array]]:
-        """The facts that all events gave of each id of a key; of an unknown id nothing is known."""
+    def _add_encoding(self, encoding: Encoding, items: KnownItems, columns: ServedColumns) -> None:
+        """Take what fitted rows say of each id of a key; of an unknown id nothing is known."""
         place = self._domains.index(encoding.column)
+        size = int(columns.targets[place].largest_id or 0) + 1
         unseen = self._fitted.encode(encoding, self._features.smoothing, np.zeros(1), np.zeros(1))
-        found = {}
-        for name in encoding.names:
-            of_item = items.numbers(name)
+
+        def by_key(of_item: Array, unknown: Any) -> Array:
             keys = np.arange(len(of_item)) if place == 0 else items.feature(encoding.column)
-            of_key = np.full(keys.max(initial=0) + 1, unseen[name][0], np.float32)
+            of_key = np.full(size, unknown, of_item.dtype)
             of_key[keys[1:]] = of_item[1:]
-            found[name] = place, of_key
-        return found
+            return of_key
+
+        for name in encoding.totals:
+            self._encoded[name] = place, by_key(items.numbers(name), unseen[name][0])
+        if encoding.days:
+            last, before = (by_key(items.feature(name), NEVER) for name in encoding.days)
+            self._days[encoding.names[encoding.kinds.index(RECENCY)]] = place, last, before
 
     def _made(
         self, feature: AnyFeature, values: Sequence[Any], where: Sequence[str], given: int

@@ -100,6 +100,8 @@ def example_event(encoder: Encoder) -> dict[str, Any]:
         event.setdefault(encoder.times.timestamp, A_DATE)
     elif columns.intervals is not None:
         event[columns.intervals.name] = [float(positions - place) for place in range(positions)]
+    for name in encoder.time_fields:
+        event.setdefault(name, A_DATE)
     event[CANDIDATES] = _candidates(encoder, positions)
     return event
 

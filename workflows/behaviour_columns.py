@@ -107,6 +107,7 @@ class BehaviourColumns:
         names = [*self.keyed, *read, POSITION, *([] if self.label == LABEL else [LABEL])]
         names += [SECONDS] * bool(self.features) + [*({*self.roles} & {ROLE})]
         names += [cross.name for cross in self.features.crosses]
+        names += [name for encoding in self.features.encodings for name in encoding.days]
         twice = sorted({name for name in [*names, *self.output] if names.count(name) > 1})
         outputs = list(self.output)
         twice += sorted({name for name in outputs if outputs.count(name) > 1} - set(twice))
@@ -249,7 +250,12 @@ class BehaviourColumns:
     @property
     def needs_unit(self) -> bool:
         """Whether something is made of the timestamp that needs more than its order."""
-        return self.features.time_intervals is not None or self.timestamp in self.features.columns
+        features = self.features
+        return (
+            features.time_intervals is not None
+            or features.reads_days
+            or self.timestamp in features.columns
+        )
 
     @property
     def of_interactions(self) -> tuple[str, ...]:

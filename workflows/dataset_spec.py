@@ -26,7 +26,7 @@ from ..schemas.merlin_schema import to_feature_spec
 from ..schemas.users_layout import USERS, CrossOf, EncodingOf, UsersLayout
 from .behaviour_columns import LABEL as LABEL_COLUMN
 from .behaviour_columns import BehaviourColumns
-from .feature import INTERACTION, ITEM, LIFETIME, TARGET_SUFFIX
+from .feature import INTERACTION, ITEM, LIFETIME, RECENCY, TARGET_SUFFIX
 from .fitted_numbers import FittedNumbers
 from .rules import LATEST, SampleRules
 from .vocabularies import CATEGORIES
@@ -98,8 +98,8 @@ def users_layout_of(
 ) -> UsersLayout:
     """Say how samples are made of the users' rows that this package writes.
 
-    Without ``events`` counts are those of a whole log. The values of ``changes``, columns of items,
-    have files in ``item_changes/``.
+    Without ``events`` counts are those of a whole log, and ``recency`` is by its last two days. The
+    values of ``changes``, columns of items, have files in ``item_changes/``.
     """
     features = columns.features
     of_item = {name + TARGET_SUFFIX: name for name in features.numbers(ITEM)}
@@ -107,14 +107,14 @@ def users_layout_of(
     target_of = dict(zip(columns.items, columns.targets, strict=True))
     for encoding in features.encodings:
         for name, kind in zip(encoding.names, encoding.kinds, strict=True):
-            if events is None:
+            if events is None and kind != RECENCY:
                 of_item[name + TARGET_SUFFIX] = name
                 continue
             encodings[name + TARGET_SUFFIX] = EncodingOf(
                 target_of[encoding.column],
                 kind,
                 f"{EVENTS}/{encoding.column}.parquet",
-                float(events.prior),
+                float(events.prior) if events else 0.0,
                 float(features.smoothing),
             )
     of_item |= {feature.name + TARGET_SUFFIX: feature.name for feature in features.vectors}

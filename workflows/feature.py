@@ -164,7 +164,7 @@ class Cross:
         return {"columns": list(self.columns), "buckets": self.buckets}
 
 
-COUNT, POPULARITY, TARGET = ENCODINGS = ENCODING_KINDS
+COUNT, POPULARITY, RECENCY, TARGET = ENCODINGS = ENCODING_KINDS
 
 
 @dataclass(frozen=True)
@@ -175,12 +175,25 @@ class Encoding:
     """The item, or one of its features."""
     kinds: tuple[str, ...]
     """``count``: log(1 + how often it was seen); ``popularity``: log(1 + how many of a thousand
-    rows showed it); ``target``: at what share it was taken."""
+    rows showed it); ``recency``: log(1 + whole days since it was last seen on an earlier day);
+    ``target``: at what share it was taken."""
 
     @property
     def names(self) -> tuple[str, ...]:
         """Name the columns of numbers."""
         return tuple(f"{self.column}_{kind}" for kind in self.kinds)
+
+    @property
+    def totals(self) -> dict[str, str]:
+        """Name those that are the same at any time after the log, and the kind of each."""
+        named = zip(self.names, self.kinds, strict=True)
+        return {name: kind for name, kind in named if kind != RECENCY}
+
+    @property
+    def days(self) -> tuple[str, ...]:
+        """Name what the others are made of: the last day of an item's key, and the one before."""
+        stored = f"{self.column}_last_day", f"{self.column}_day_before"
+        return stored if RECENCY in self.kinds else ()
 
 
 AnyFeature = Number | Time | Vector | KeyList | Category
@@ -273,6 +286,11 @@ class FeatureSet:
     def encoded(self) -> tuple[str, ...]:
         """Name the numbers that count what came before."""
         return tuple(name for encoding in self.encodings for name in encoding.names)
+
+    @property
+    def reads_days(self) -> bool:
+        """Whether any number is made of a sample's day."""
+        return any(encoding.days for encoding in self.encodings)
 
     @property
     def needs_seconds(self) -> bool:

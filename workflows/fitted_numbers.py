@@ -96,8 +96,7 @@ class FittedNumbers:
         np.divide(taken + smoothing * self.prior, seen, out=share, where=np.asarray(shown) > 0)
         popularity = np.log1p(THOUSAND * np.asarray(shown, np.float64) / (rows + THOUSAND))
         made = {COUNT: np.log1p(shown), POPULARITY: popularity, TARGET: share}
-        named = zip(encoding.names, encoding.kinds, strict=True)
-        return {name: made[kind].astype(np.float32) for name, kind in named}
+        return {name: made[kind].astype(np.float32) for name, kind in encoding.totals.items()}
 
     def values(self, number: Number, values: Any) -> npt.NDArray[np.float64]:
         """Bring raw numbers to their range; NaN is a missing one.

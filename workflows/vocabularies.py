@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..foundation.exceptions import MerlinSimError
+from ..schemas.days_since import LAST_DAY, NEVER
 from ..schemas.item_table import COUNT, ID, KEY, ItemTable, read_vocabulary
 from ..schemas.parquet import is_list, read_footer, type_in_words
 from .behaviour_columns import BehaviourColumns
@@ -49,7 +50,11 @@ class Vocabularies:
         self._check(item, COUNT, size, WHOLE, most=2**62 // size)
         for name in columns.item_features:
             self._check(item, name, size, WHOLE, least=1, most=sizes[name])
-        for name in (*features.numbers(ITEM), *features.encoded):
+        for encoding in features.encodings:
+            for name in encoding.days:
+                self._check(item, name, size, WHOLE, least=NEVER, most=LAST_DAY)
+        totals = (name for encoding in features.encodings for name in encoding.totals)
+        for name in (*features.numbers(ITEM), *totals):
             self._check(item, name, size, NUMBERS)
         for keys in features.lists:
             lengths = 0, keys.longest
@@ -111,7 +116,7 @@ def check_values(
     if kind == WHOLE and len(values):
         lowest, highest = pc.min_max(values).as_py().values()
         if lowest < least or highest > most:
-            raise refuse(f"{least} to {most:,}", f"{lowest if lowest < least else highest:,}")
+            raise refuse(f"{least:,} to {most:,}", f"{lowest if lowest < least else highest:,}")
     if once and pc.count_distinct(values).as_py() < len(values):
         counted = values.value_counts()
         twice = counted.filter(pc.greater(counted.field("counts"), 1))[0]["values"].as_py()

@@ -194,6 +194,7 @@ def user_event(encoder: EventEncoder, history: UserHistory, facts: Mapping[str, 
         column.name: history.user.get(column.name, facts.get(column.name))
         for column in encoder.columns.users
     }
-    beside = {name: facts[name] for name in encoder.numbers.user_fields if name in facts}
+    fields = (*encoder.numbers.user_fields, *encoder.time_fields)
+    beside = {name: facts[name] for name in fields if name in facts}
     newest = history.items[-encoder.newest :]
     return encoder.parse({**users, **beside, HISTORY: newest, CANDIDATES: []})

@@ -41,10 +41,12 @@ crosses:
   where: {columns: [device, brand, country], buckets: 90}
 encodings:
   what: [count, target]
-  brand: [target]
+  brand: [target, recency]
 smoothing: 3
 """
-COUNTS = FEATURES.replace("[count, target]\n  brand: [target]", "[count, popularity]")
+COUNTS = FEATURES.replace(
+    "[count, target]\n  brand: [target, recency]", "[count, popularity, recency]"
+)
 WITHOUT_ENCODINGS = FEATURES[: FEATURES.index("encodings:")]
 KINDS = {
     "labels": (FEATURES, ["--label_column", "clicked"]),
@@ -243,8 +245,9 @@ def test_eager_graph_and_xla_give_the_same_numbers(datasets, kind, candidates):
     assert_compiled_alike(loader.make, next(loader.inputs()))
 
 
-def test_all_that_interactions_take_on_a_gpu_is_counted(datasets):
-    rows = loader_of(datasets("lifetimes")[0]).users
+@pytest.mark.parametrize("kind", ["lifetimes", "all taken"])
+def test_all_that_interactions_take_on_a_gpu_is_counted(datasets, kind):
+    rows = loader_of(datasets(kind)[0]).users
     with gpu_forms(True):
         made = rows.tensors(rows.read(range(len(rows.groups))))
     taken = {id(t): t for t in tf.nest.flatten(made) if len(t) == len(made.items)}

@@ -229,7 +229,7 @@ def spec_with_all():
         (Category("device", "interaction"), Number("price", "item")),
         time_intervals="days",
         crosses=(Cross("device_kind", ("device", "kind"), 9),),
-        encodings=(Encoding("kind", ("count", "target")),),
+        encodings=(Encoding("kind", ("count", "recency", "target")),),
         lifetime_counts=("kind",),
     )
     columns = BehaviourColumns(

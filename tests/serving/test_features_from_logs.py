@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 
 import numpy as np
 import pandas as pd
@@ -20,9 +21,13 @@ from merlin_sim.models import build_model
 from merlin_sim.parallel.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.serving.encoder import EventEncoder
+from merlin_sim.serving.retrieval.items import Catalogue
+from merlin_sim.serving.retrieval.recommender import Ranker
+from merlin_sim.serving.retrieval.users import UserHistory
 from merlin_sim.serving.scorer import Scorer
 from merlin_sim.serving.servable import Servable
 from merlin_sim.serving.signatures import plain_batch
+from merlin_sim.serving.texts import example_event
 from merlin_sim.serving.triton.export import export_model, restore_model
 
 pytestmark = pytest.mark.slow
@@ -218,10 +223,11 @@ def test_an_unseen_item_has_what_stands_for_missing_values(encoder, log):
 
 
 @pytest.fixture(scope="module")
-def counting(log, walked, tmp_path_factory):
-    """Of a log with encodings: what reads its events; the model is not trained."""
+def counted(log, walked, tmp_path_factory):
+    """A log with encodings, as a servable whose model is not trained."""
     home = tmp_path_factory.mktemp("encodings")
-    text = "encodings: {what: [count], brand: [popularity, target]}\nsmoothing: 3\nfeatures:\n"
+    text = "encodings: {what: [count, recency], brand: [popularity, target, recency]}\n"
+    text += "smoothing: 3\nfeatures:\n"
     text += "  place: {type: number, of: interaction, operators: [LogOp], lags: [1]}\n"
     text += "  weight: {type: number, of: item, operators: [Normalize, LogOp]}\n"
     text += "  price: {type: number, of: item, operators: [LogOp], buckets: 3}\n"
@@ -232,7 +238,90 @@ def counting(log, walked, tmp_path_factory):
     run("preprocess", "log", home / "log.parquet", *output, *OPTIONS, *features, "--fit_on", "all")
     dataset = DatasetDirectory.open(home / "d")
     model = build_model("din", dataset.schema, embedding_dim=4)
-    return EventEncoder(Servable.open(export_model(model, dataset, home / "servable")))
+    export_model(model, dataset, home / "servable")
+    return home
+
+
+@pytest.fixture(scope="module")
+def counting(counted):
+    return EventEncoder(Servable.open(counted / "servable"))
+
+
+CONTEXT = {"place": 2, "place_lag_1": 1}
+RECENCIES = ["what_recency_trgt", "brand_recency_trgt"]
+
+
+def test_a_request_counts_days_as_a_later_log_does(counted, counting, log):
+    later = log.drop_duplicates(["who", "what"])
+    later = later.assign(when=later["when"] + pd.Timedelta(10**6, "s"))
+    later.to_parquet(counted / "later.parquet")
+    output = ("--output_path", counted / "later", "--fitted", counted / "d", "--test_users", 0)
+    run("preprocess", "log", counted / "later.parquet", *output, "--scheduler", "single")
+    parts = [pq.read_table(counted / "later" / m).to_pandas() for m in ("train", "test")]
+    keys = {
+        name: pd.read_parquet(counted / f"d/categories/{name}.parquet").set_index("id")["key"]
+        for name in ("who", "what")
+    }
+    when, of_last_day = later.set_index(["who", "what"])["when"], 0
+    for row in pd.concat(parts).to_dict("records"):
+        who, item = keys["who"][row["who"]], keys["what"][row["what_trgt"]]
+        at = when[who, item]
+        of_last_day += at.date() == log["when"].max().date()
+        event = {"who": who, **CONTEXT, "when": str(at), "history": [], "candidates": [item]}
+        targets = counting.encode(counting.parse(event)).targets
+        assert [targets[name][0] for name in RECENCIES] == [row[name] for name in RECENCIES]
+    assert of_last_day > 3
+
+
+def days_before(log, when):
+    """By key of items, log(1 + days) since it was seen on a day before."""
+    days = log["when"].dt.floor("D")
+    earlier = log.assign(day=days)[days < when.floor("D")].groupby("what")["day"].max()
+    return np.log1p((when.floor("D") - earlier).dt.days)
+
+
+def test_a_request_without_a_time_is_of_now(counting, log, monkeypatch):
+    now = pd.Timestamp("2024-01-20 17:00:00")
+    monkeypatch.setattr(time, "time", now.timestamp)
+    items = log["what"].unique().tolist()
+    event = {"who": "u1", **CONTEXT, "history": [], "candidates": [*items, "never seen"]}
+    cells = {**event, "history": "", "candidates": "|".join(event["candidates"])}
+    cells |= {name: str(value) for name, value in CONTEXT.items()}
+    expected = [*days_before(log, now).loc[items], np.log1p(3650)]
+    for one in (
+        event,
+        {**event, "when": None},
+        {**event, "when": now.timestamp()},
+        counting.from_cells(cells),
+        counting.from_cells({**cells, "when": str(now)}),
+    ):
+        targets = counting.encode(counting.parse(one)).targets
+        np.testing.assert_allclose(targets["what_recency_trgt"], expected, rtol=1e-6)
+    with pytest.raises(RequestError, match="when: expected a date and time .* received 'soon'"):
+        counting.parse({**event, "when": "soon"})
+    assert "when" in example_event(counting)
+
+
+def test_an_item_of_no_request_is_of_the_day_after_the_log(counted, counting, log):
+    catalogue = Catalogue.of(Servable.open(counted / "servable"))
+    items = [catalogue.item(item) for item in range(1, len(catalogue.keys))]
+    found = counting.encode_items(items)
+    keys = [item[0] for item in items]
+    expected = days_before(log, log["when"].max() + pd.Timedelta("1D")).loc[keys]
+    np.testing.assert_allclose(found["what_recency_trgt"], expected, rtol=1e-6)
+
+
+def test_a_ranking_is_of_the_time_that_is_asked_for(counted, counting, log):
+    servable = Servable.open(counted / "servable")
+    catalogue = Catalogue.of(servable)
+    ids, found = np.arange(1, len(catalogue.keys)), []
+    for when in ("2024-01-13 00:00:00", "2024-03-01 00:00:00"):
+        facts = {**CONTEXT, "when": when}
+        found.append(Ranker(servable, catalogue).score(UserHistory({"who": "u1"}, []), ids, facts))
+        event = {"who": "u1", **facts, "history": [], "candidates": catalogue.keys[ids].tolist()}
+        (scores,) = Scorer(servable).score_events([counting.encode(counting.parse(event))])
+        np.testing.assert_allclose(found[-1], scores, atol=1e-6)
+    assert np.abs(np.subtract(*found)).max() > 1e-6
 
 
 def test_a_request_gets_what_the_whole_log_said_of_its_keys(counting, log):
@@ -248,6 +337,26 @@ def test_a_request_gets_what_the_whole_log_said_of_its_keys(counting, log):
     prior, clicks = log["clicked"].mean(), log[log["brand"] == brand]["clicked"]
     share = (clicks.sum() + 3 * prior) / (len(clicks) + 3)
     np.testing.assert_allclose(targets["brand_target_trgt"], [share, share, prior], rtol=1e-5)
+
+
+def test_of_a_key_that_no_item_has_any_more_nothing_is_known(log, tmp_path):
+    """It is the one of the greatest id, and stood in the first row alone."""
+    others = log["brand"].replace(log["brand"][0], "b0")
+    changed = log.assign(brand=log["brand"].where(log.index == 0, others))
+    changed.to_parquet(tmp_path / "log.parquet")
+    text = "encodings: {brand: [count, recency]}"
+    features = ("--features", write_features(tmp_path / "f.yaml", text), "--fit_on", "all")
+    output = ("--output_path", tmp_path / "d")
+    run("preprocess", "log", tmp_path / "log.parquet", *output, *OPTIONS, *features)
+    dataset = DatasetDirectory.open(tmp_path / "d")
+    model = build_model("din", dataset.schema, embedding_dim=4)
+    encoder = EventEncoder(Servable.open(export_model(model, dataset, tmp_path / "servable")))
+    candidate = {"what": "new", "brand": log["brand"][0]}
+    event = {"who": "u1", "history": [], "candidates": [candidate]}
+    targets = encoder.encode(encoder.parse(event)).targets
+    assert targets["brand_trgt"][0] == dataset.schema["brand_trgt"].int_domain.max
+    assert targets["brand_count_trgt"][0] == 0
+    assert targets["brand_recency_trgt"][0] == np.float32(np.log1p(3650))
 
 
 @pytest.mark.parametrize("value", [-1, -5, "-1"])

@@ -12,7 +12,7 @@ from in_process import run
 from stand_in import put_gpu_into_workflows
 
 pytestmark = pytest.mark.slow
-COUNTED = "encodings: {what: [count], brand: [target]}\n"
+COUNTED = "encodings: {what: [count, recency], brand: [target, recency]}\n"
 COMMANDS = {
     "padded samples of clicks": ("--pad", "--label_column", "clicked"),
     "users of clicks": ("--layout", "users", "--label_column", "clicked"),

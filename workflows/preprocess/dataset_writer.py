@@ -27,6 +27,7 @@ from ...foundation.files import whole_file
 from ...foundation.process_wide import quiet_merlin
 from ...foundation.progress import Narrator, Silence
 from ...schemas.dataset import write_documents
+from ...schemas.days_since import NEVER, SECONDS_OF_DAY
 from ...schemas.item_table import ID
 from ...schemas.users_layout import JOINS, POSITIVE, SAMPLE, USERS, UsersLayout
 from ..behaviour_columns import BehaviourColumns
@@ -236,6 +237,8 @@ class DatasetWriter:
             values = None
         if group.counts_events:
             self._write_events(values)
+        else:
+            self._write_last_days()
         return written
 
     def _frames(self) -> list[Any]:
@@ -277,6 +280,21 @@ class DatasetWriter:
                 else:
                     ids = ids[items]
             write_events(self.directory / EVENTS / f"{name}.parquet", ids, seconds, taken)
+
+    def _write_last_days(self) -> None:
+        """Write, of each key whose recency is encoded, the last two days that were fitted."""
+        for encoding in self.group.columns.features.encodings:
+            if not encoding.days:
+                continue
+            table, name = self._item_columns(), encoding.column
+            of_item = [np.asarray(table[column]) for column in encoding.days]
+            ids = np.asarray(table.get(name, np.arange(len(of_item[0])) + 1))
+            keys, items = np.unique(ids, return_index=True)
+            keys, days = np.tile(keys, 2), np.concatenate([days[items] for days in of_item])
+            known = (keys > 0) & (days != NEVER)
+            seconds = days[known] * float(SECONDS_OF_DAY)
+            path = self.directory / EVENTS / f"{name}.parquet"
+            write_events(path, keys[known], seconds, np.zeros(len(seconds)))
 
     def _item_columns(self) -> dict[str, pa.Array]:
         return self.group.items.for_ids(self.group.sizes[self.group.columns.item])

@@ -150,8 +150,8 @@ def _check_unit(settings: Settings) -> None:
     if unit == ORDER and columns.needs_unit and settings.source.time_kind() not in NANOSECONDS:
         raise MerlinSimError(
             f"{settings.files}: column {columns.timestamp!r}: its numbers are an order "
-            "(`--timestamp_unit order`), and `--features` makes time intervals or cycles of them: "
-            "expected a unit: s, ms, us or ns."
+            "(`--timestamp_unit order`), and `--features` makes time intervals, cycles or recency "
+            "of them: expected a unit: s, ms, us or ns."
         )
 
 

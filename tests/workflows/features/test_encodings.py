@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
@@ -12,14 +14,17 @@ from fed_samples import assert_same_samples
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
+from merlin_sim.workflows.vocabularies import Vocabularies
 
 pytestmark = pytest.mark.slow
 
 SMOOTHING = 5.0
+LASTS = 1_200_000
+"""Seconds from the first row of a log to the last one: two weeks."""
 FEATURES = """
 encodings:
-  what: [count, target]
-  brand: [popularity, target]
+  what: [count, recency, target]
+  brand: [popularity, target, recency]
 smoothing: 5
 crosses:
   country_brand: {columns: [country, brand], buckets: 500}
@@ -39,7 +44,7 @@ def random_log(rows=4000, seed=3) -> pd.DataFrame:
         {
             "who": who,
             "what": item,
-            "when": np.sort(random.integers(0, 3 * rows, rows)) + 1_700_000_000,
+            "when": np.sort(random.integers(0, 12_000, rows)) * LASTS // 12_000 + 1_700_000_000,
             "brand": item % 40,
             "country": [f"c{number % 5}" for number in who],
             "clicked": (random.random(rows) < 0.4).astype(int),
@@ -86,6 +91,13 @@ def raw_rows(dataset, mapping):
     return rows
 
 
+def log_days(log, name, key, when):
+    """What ``recency`` should be of a key at a time."""
+    days = log["when"][log[name] == key] // 86_400
+    earlier = days[days < when // 86_400]
+    return np.log1p(3650 if earlier.empty else when // 86_400 - earlier.max())
+
+
 def auc(labels, scores):
     order = pd.Series(scores).rank()
     ones = labels == 1
@@ -115,6 +127,8 @@ def test_each_sample_is_told_what_came_before_it_and_nothing_else(log, dataset):
             seen = before[before[name] == key]["clicked"]
             expected = (seen.sum() + SMOOTHING * prior) / (len(seen) + SMOOTHING)
             assert row[f"{name}_target_trgt"] == pytest.approx(expected, rel=1e-5)
+            days = log_days(log, name, key, event["when"])
+            assert row[f"{name}_recency_trgt"] == pytest.approx(days, rel=1e-6)
         seen = (before["what"] == event["what"]).sum()
         assert row["what_count_trgt"] == pytest.approx(np.log1p(seen), rel=1e-5)
         share = (before["brand"] == event["brand"]).sum() / (len(before) + 1000)
@@ -132,7 +146,7 @@ def test_a_label_changes_no_sample_of_its_own_time_or_before(log, run):
     assert log.loc[place, "when"] < log.loc[opposite, "when"]
     numbers = "features: {row: {type: number, of: interaction}}"
     (run.directory / "row.yaml").write_text(FEATURES + numbers)
-    names = ["what_count_trgt", "what_target_trgt", "brand_target_trgt"]
+    names = ["what_count_trgt", "what_target_trgt", "brand_target_trgt", "brand_recency_trgt"]
     found = []
     for number, rows in enumerate((numbered, changed)):
         rows.to_parquet(run.directory / f"labels_{number}.parquet")
@@ -166,7 +180,7 @@ def test_a_twin_has_the_count_of_its_own_item_at_its_positives_time(log, run):
 
 @pytest.mark.parametrize("label", [(), ("--label_column", "clicked")])
 def test_one_row_a_user_gives_the_same_samples(label, run):
-    counts = FEATURES.replace(", target]", "]")
+    counts = FEATURES.replace(", target", "")
     text = FEATURES if label else counts
     (run.directory / f"both {len(label)}.yaml").write_text(text)
     made = {
@@ -180,7 +194,7 @@ def test_one_row_a_user_gives_the_same_samples(label, run):
 
 
 def test_one_row_a_user_of_the_next_day_gives_the_same_samples(log, run, dataset):
-    tomorrow = log[:900].assign(when=log["when"][:900] + 3 * len(log))
+    tomorrow = log[:900].assign(when=log["when"][:900] + LASTS)
     tomorrow.to_parquet(run.directory / "some.parquet")
     made = {
         layout: run(
@@ -193,7 +207,7 @@ def test_one_row_a_user_of_the_next_day_gives_the_same_samples(log, run, dataset
 
 
 def test_the_next_day_gets_what_the_whole_log_said(log, run, dataset):
-    tomorrow = log.assign(when=log["when"] + 3 * len(log))
+    tomorrow = log.assign(when=log["when"] + LASTS)
     tomorrow.to_parquet(run.directory / "tomorrow.parquet")
     output = run("next", "--fitted", dataset, log="tomorrow.parquet")
     rows = raw_rows(output, "test")
@@ -205,16 +219,51 @@ def test_the_next_day_gets_what_the_whole_log_said(log, run, dataset):
     np.testing.assert_allclose(rows["brand_popularity_trgt"], np.log1p(1000 * share), rtol=1e-5)
 
 
+def test_a_later_log_counts_its_days_from_those_that_were_fitted(log, run, dataset):
+    later = log[:900].drop_duplicates(["who", "what"])
+    later = later.assign(when=later["when"] + LASTS)
+    assert later["when"].min() // 86_400 == log["when"].max() // 86_400
+    later.to_parquet(run.directory / "later.parquet")
+    output = run("later", "--fitted", dataset, log="later.parquet")
+    parts = [raw_rows(output, mapping) for mapping in ("train", "validation", "test")]
+    when = later.set_index(["who", "what"])["when"]
+    of_same_day = 0
+    for row in pd.concat(parts).to_dict("records"):
+        at = when[row["who"], row["what_trgt"]]
+        of_same_day += at // 86_400 == log["when"].max() // 86_400
+        for name in ("what", "brand"):
+            expected = log_days(log, name, row[f"{name}_trgt"], at)
+            assert row[f"{name}_recency_trgt"] == pytest.approx(expected, rel=1e-6)
+    assert of_same_day > 3
+    stored = pq.read_table(output / "test").to_pandas().set_index("who")
+    made = FittedWorkflow.load(dataset).samples(later, "test").set_index("who")
+    for name in ("what_recency_trgt", "brand_recency_trgt"):
+        np.testing.assert_array_equal(made.loc[stored.index, name], stored[name])
+
+
+@pytest.mark.parametrize(
+    ("day", "message"),
+    [(2**40, "expected -2,147,483,648 to 2,147,483,647"), (0.5, "whole numbers")],
+)
+def test_forged_days_are_refused(day, message, dataset, tmp_path):
+    fitted = FittedWorkflow.load(dataset)
+    shutil.copytree(dataset / "categories", tmp_path / "categories")
+    path = tmp_path / "categories/what.parquet"
+    pd.read_parquet(path).assign(what_day_before=day).to_parquet(path)
+    with pytest.raises(MerlinSimError, match=f"column 'what_day_before'.*{message}"):
+        Vocabularies(tmp_path / "categories").check(fitted.columns, fitted.sizes)
+
+
 def test_no_row_is_told_what_counted_it(log, run, dataset):
     """What a dataset counted holds its own rows' labels: they are refused on every way in."""
     with pytest.raises(MerlinSimError, match="3,853 of 3,853 interactions .* fit anew"):
         run("again", "--fitted", dataset)
-    partly = log.assign(when=log["when"] + 2000)
+    partly = log.assign(when=log["when"] + LASTS // 6)
     partly.to_parquet(run.directory / "partly.parquet")
     with pytest.raises(MerlinSimError, match="3,[0-6].. of 3,853 interactions"):
         run("partly", "--fitted", dataset, log="partly.parquet")
     fitted = FittedWorkflow.load(dataset)
-    tomorrow = log.assign(when=log["when"] + 3 * len(log))
+    tomorrow = log.assign(when=log["when"] + LASTS)
     made = fitted.samples(tomorrow, "train")
     taken = log["clicked"].groupby(log["what"]).agg(["sum", "size"])
     keys = pd.read_parquet(dataset / "categories" / "what.parquet").set_index("id")["key"]
@@ -227,7 +276,7 @@ def test_no_row_is_told_what_counted_it(log, run, dataset):
 
 
 def test_earlier_rows_of_histories_may_be_what_was_counted(log, run, dataset):
-    tomorrow = log[:400].assign(when=log["when"][:400] + 3 * len(log))
+    tomorrow = log[:400].assign(when=log["when"][:400] + LASTS)
     tomorrow.to_parquet(run.directory / "few.parquet")
     output = run("goes_on", "--fitted", dataset, "--history", dataset, log="few.parquet")
     assert raw_rows(output, "test")["what_pos"].map(len).min() > 10
@@ -249,7 +298,11 @@ def test_equal_pairs_have_one_cross_and_other_pairs_hardly_ever(dataset):
     [
         ("encodings: {what: [target]}", "yaml: .*'target' needs a column of labels"),
         ("encodings: {who: [count]}", "yaml: encodings.who: expected the item"),
-        ("encodings: {what: [mean]}", "expected a list of count, popularity, target"),
+        ("encodings: {what: [mean]}", "expected a list of count, popularity, recency, target"),
+        (
+            "features: {what_last_day: {type: category, of: item}}\nencodings: {what: [recency]}",
+            "yaml: .*different from",
+        ),
         ("crosses: {x: {columns: [brand], buckets: 3}}", "at least two features"),
         ("crosses: {x: {columns: [brand, shop], buckets: 3}}", "yaml: crosses.x.*: shop"),
         ("crosses: {brand: {columns: [brand, who], buckets: 3}}", "yaml: .*different from"),
@@ -277,6 +330,6 @@ lifetime_counts: [what, brand]
     assert {"brand_target_trgt", "brand_lifetime_count_trgt"} <= {*frames[0].columns}
     with pytest.raises(SystemExit, match="2"):
         run("by fitted", "--counts", "--fitted", dataset)
-    log[:900].assign(when=log["when"] + 3 * len(log)).to_parquet(run.directory / "more.parquet")
+    log[:900].assign(when=log["when"] + LASTS).to_parquet(run.directory / "more.parquet")
     more = run("more", "--counts", "--fitted", by_option, log="more.parquet")
     assert {*pq.read_table(more / "test").column_names} == {*frames[0].columns}

@@ -163,7 +163,10 @@ def test_times_beyond_reason_are_refused(when, found, run):
     assert "times: " in run(log, "--timestamp_unit", "order")
 
 
-@pytest.mark.parametrize(("kind", "features"), [("parquet", INTERVALS), ("csv", HOURS % "")])
+@pytest.mark.parametrize(
+    ("kind", "features"),
+    [("parquet", INTERVALS), ("csv", HOURS % ""), ("csv", "encodings: {what: [recency]}")],
+)
 def test_a_feature_of_times_needs_more_than_an_order(kind, features, run):
     log = some_log().assign(when=np.arange(200))
     with pytest.raises(MerlinSimError) as caught:

@@ -103,7 +103,7 @@ def test_users_with_features_become_the_samples_of_preprocessing(label, tmp_path
     log["income"] = (log["income"] + np.arange(len(log)) % 3 * 0.2).round(3)
     log.loc[::5, "price"] *= 2
     log.to_parquet(tmp_path / "log.parquet")
-    counts = f"encodings: {{what: [count{', target' if label else ''}], brand: [count]}}"
+    counts = f"encodings: {{what: [count{', target' if label else ''}], brand: [count, recency]}}"
     given = write_features(tmp_path / "features.yaml", FEATURES + counts)
     for layout in ("users", "samples"):
         result = run_cli(
