@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,13 +23,15 @@ from .event import (
     EventTimes,
     Item,
     OwnTime,
+    StoredHistory,
+    StoredSummary,
     csv_key,
     csv_list,
     csv_numbers,
     number_of,
     parse_event,
 )
-from .histories.store import Reading, StoreError, as_text
+from .histories.store import Reading, StoreError, SummedHistory, as_text
 from .limits import Limits, UnavailableError
 from .lookups import (
     UNSEEN,
@@ -40,9 +42,11 @@ from .lookups import (
     read_workflow,
 )
 from .numbers import NumberEncoder, PlainNumbers, WorkflowNumbers
-from .servable import CATEGORIES, Column, Servable
+from .servable import CATEGORIES, Column, Servable, SummaryNote
 
 Ids = dict[str, npt.NDArray[np.generic]]
+KEPT_FROM = 100
+"""Interactions that come before a summary with them is kept; fewer are added at each request."""
 NOT_READ = (
     "the history that is kept of this user cannot be read: send it as `history`, or try again"
 )
@@ -60,6 +64,10 @@ class EncodedEvent:
     """Each [positions], oldest first; no longer than the model reads."""
     keys: tuple[str, ...] = ()
     """Those of the user's columns that are ids."""
+    stored: StoredSummary | None = None
+    """What a store keeps of the whole history, where the model reads a summary of it."""
+    since: Ids = field(default_factory=dict)
+    """What is not in it yet, like ``histories``, of any length."""
 
     @property
     def candidate_count(self) -> int:
@@ -101,6 +109,7 @@ class EventEncoder:
         self.columns = servable.columns
         self.limits = limits or Limits()
         self.histories = histories
+        self.summary = servable.summary
         self.users = [find_lookup(servable, column) for column in self.columns.users]
         features = [column.domain for column in self.columns.targets[1:]]
         first, *others = self.columns.targets
@@ -208,14 +217,39 @@ class EventEncoder:
                 users[place] = as_text(key)
             except RequestError as error:
                 found[place] = error
-        read = self.histories.read_all([*users.values()], self.newest) if users else ()
+        read = self._read(self.histories, [*users.values()]) if users else ()
         for place, history in zip(users, read, strict=True):
             if isinstance(history, StoreError):
                 print(f"merlin-sim: {history}", file=sys.stderr, flush=True)
                 found[place] = UnavailableError(NOT_READ)
             else:
-                found[place] = {**events[place], HISTORY: history.items}
+                found[place] = {**events[place], HISTORY: history}
         return found
+
+    def _read(self, store: Reading, users: Sequence[str]) -> list[list[Any] | StoreError]:
+        """Read histories, and what is kept of the whole where the model has use for it."""
+        if self.summary is None:
+            read = store.read_all(users, self.newest)
+            return [one if isinstance(one, StoreError) else one.items for one in read]
+        summed = store.read_summed(users, self.newest, self.summary.model)
+        return [
+            one if isinstance(one, StoreError) else self._stored(store, self.summary, user, one)
+            for user, one in zip(users, summed, strict=True)
+        ]
+
+    def _stored(
+        self, store: Reading, note: SummaryNote, user: str, history: SummedHistory
+    ) -> StoredHistory:
+        def keep(summary: npt.NDArray[np.generic]) -> None:
+            if history.mark is None or len(history.since) < KEPT_FROM:
+                return
+            try:
+                store.keep_summary(user, note.model, summary.tobytes(), history.mark)
+            except StoreError as error:  # it is made again next time
+                print(f"merlin-sim: {error}", file=sys.stderr, flush=True)
+
+        so_far = np.frombuffer(history.summary or bytes(4 * note.dim), np.float32)
+        return StoredHistory(history.newest.items, StoredSummary(so_far, keep), history.since)
 
     @property
     def newest(self) -> int:
@@ -224,7 +258,10 @@ class EventEncoder:
         Items that it does not know are left out: there are as many again.
         """
         most = self.limits.max_history
-        return most if self.numbers.reads_whole_history else min(2 * self.columns.longest, most)
+        longest = self.columns.longest
+        if self.summary is not None and self.histories is not None:
+            longest = self.summary.recent  # the store has a summary of all
+        return most if self.numbers.reads_whole_history else min(2 * longest, most)
 
     def encode(self, event: Event) -> EncodedEvent:
         """Look up an event's keys.
@@ -276,10 +313,7 @@ class EventEncoder:
         history = self._items(event.history, HISTORY)
         known = np.flatnonzero(history[0] != UNSEEN)
         seen = known[-columns.longest :]
-        histories = {
-            column.name: ids[seen].astype(column.dtype)
-            for column, ids in zip(columns.histories, history, strict=True)
-        }
+        histories = self._histories([column[seen] for column in history])
         if columns.intervals is not None and event.intervals is not None:
             column = columns.intervals
             histories[column.name] = np.array(event.intervals, column.dtype)[seen]
@@ -294,7 +328,18 @@ class EventEncoder:
             | self.numbers.of_history(targets, [column[known] for column in history]),
             histories,
             tuple(column.name for column in columns.users),
+            event.stored,
+            self._histories(self._known_items(event.since)),
         )
+
+    def _histories(self, found: Sequence[npt.NDArray[np.int64]]) -> Ids:
+        """Name a history's features by their columns."""
+        pairs = zip(self.columns.histories, found, strict=True)
+        return {column.name: ids.astype(column.dtype) for column, ids in pairs}
+
+    def _known_items(self, items: Sequence[Item]) -> list[npt.NDArray[np.int64]]:
+        found = self._items(items, HISTORY)
+        return [ids[found[0] != UNSEEN] for ids in found]
 
     def encode_items(self, items: Sequence[Item]) -> Ids:
         """Look up items of no user, as candidates: column -> ids or numbers, [items].

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
@@ -35,6 +35,25 @@ NOT_GIVEN = object()
 
 
 @dataclass(frozen=True)
+class StoredSummary:
+    """What a model made of a user's history, but for what came since."""
+
+    so_far: np.ndarray[Any, Any]
+    """[dim], float32; zeros where nothing is summed up yet."""
+    keep: Callable[[np.ndarray[Any, Any]], None]
+    """Called with the summary of the whole."""
+
+
+class StoredHistory(list[Any]):
+    """The newest items of a history of which a store keeps a summary; no request can bring one."""
+
+    def __init__(self, newest: list[Any], summary: StoredSummary, since: list[Any]) -> None:
+        """Keep the summary, and the items that are not in it, beside the newest."""
+        super().__init__(newest)
+        self.summary, self.since = summary, since
+
+
+@dataclass(frozen=True)
 class Event:
     """One event, its form checked, its keys still raw."""
 
@@ -50,6 +69,10 @@ class Event:
     """The same of each candidate; what is not given is looked up."""
     seconds: float | None = None
     """The event's own time since 1970, where the model reads its day."""
+    stored: StoredSummary | None = None
+    """What a store keeps of the whole history, where the model reads a summary of it."""
+    since: Sequence[Item] = ()
+    """What is not in it yet."""
 
 
 NO_FIELDS: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
@@ -90,6 +113,10 @@ def parse_event(
     refuse_all([*missing_keys(fields, names), *_wrong_keys(fields, domains, of_item)])
     candidates = _list(fields, CANDIDATES)
     history = _list(fields, HISTORY)
+    stored, since = None, []
+    if isinstance(history, StoredHistory):
+        stored, since = history.summary, history.since
+        refuse_all([*_wrong_keys({HISTORY: since}, domains, of_item)])
     if times is not None:
         fields = times.with_intervals(fields, len(history))
     return Event(
@@ -100,6 +127,8 @@ def parse_event(
         {name: fields[name] for name in of_user},
         [_given(item, of_item) for item in candidates] if of_item else (),
         own_time.of(fields) if own_time else None,
+        stored,
+        [_item(item, domains) for item in since],
     )
 
 

@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from ..foundation.batch_names import HISTORY_SUMMARY
 from .encoder import EncodedEvent
-from .servable import ONE_USER_SIGNATURE, PLAIN_SIGNATURE, SCORE, Servable, Tensors
+from .servable import (
+    ONE_USER_SIGNATURE,
+    PLAIN_SIGNATURE,
+    SCORE,
+    SUMMARIZE_SIGNATURE,
+    SUMMARIZED,
+    Servable,
+    ServedColumns,
+    Tensors,
+)
 from .signatures import (
     ROWS_PER_CALL,
     Scores,
     candidate_parts,
+    history_parts,
+    history_rows,
     one_user_batch,
     plain_batch,
     row_parts,
@@ -26,8 +39,17 @@ ONE_USER_FROM = 8
 several events is faster than one call for each (``benchmarks/bench_candidates.py``)."""
 
 
+class Signatures(NamedTuple):
+    """The two ways to call a model."""
+
+    columns: ServedColumns
+    """What both read."""
+    plain: Any
+    one_user: Any
+
+
 class Scorer:
-    """The two signatures of a servable's SavedModel.
+    """The signatures of a servable's SavedModel.
 
     Args:
         servable: An opened servable; its files have been checked.
@@ -40,44 +62,83 @@ class Scorer:
         self.one_user_from = None if servable.takes_rows else one_user_from
         # The loaded object has to stay alive: the signatures hold its variables weakly.
         self._loaded = tf.saved_model.load(str(servable.model))
-        self._plain = self._loaded.signatures[PLAIN_SIGNATURE]
+        found = self._loaded.signatures
         # Plain rows have no user, and every candidate is a row.
-        self._one_user = self._loaded.signatures[
-            PLAIN_SIGNATURE if servable.takes_rows else ONE_USER_SIGNATURE
-        ]
+        one_user = PLAIN_SIGNATURE if servable.takes_rows else ONE_USER_SIGNATURE
+        self._whole = Signatures(self.columns, found[PLAIN_SIGNATURE], found[one_user])
+        if (summary := servable.summary) is not None:
+            names = (name + SUMMARIZED for name in (PLAIN_SIGNATURE, one_user))
+            columns = summary.columns(self.columns)
+            self._summarized = Signatures(columns, *(found[name] for name in names))
+            self._summarize = found[SUMMARIZE_SIGNATURE]
 
     def score_ids(self, tensors: Tensors) -> Scores:
         """Score rows: the inputs of the plain signature. Returns [rows]."""
-        return self._run(self._plain, row_parts(tensors, self.columns, ROWS_PER_CALL))
+        return _score_rows(self._whole, tensors)
 
     def score_candidates(self, tensors: Tensors) -> Scores:
         """Score candidates of one user: the inputs of that signature. Returns [candidates]."""
-        # One candidate beside its user is a row as well, and nothing would be saved.
-        if len(tensors[self.columns.targets[0].name]) == 1:
-            return self.score_ids(tensors)
-        return self._run(self._one_user, candidate_parts(tensors, self.columns, ROWS_PER_CALL))
+        return _score_candidates(self._whole, tensors)
 
     def score_events(self, events: Sequence[EncodedEvent]) -> list[Scores]:
         """Score events: those with many candidates one by one, all others merged into batches."""
-        least = self.one_user_from
         scores: list[Scores] = [np.zeros(0, np.float32)] * len(events)
+        stored = [place for place, event in enumerate(events) if event.stored is not None]
+        others = [place for place, event in enumerate(events) if event.stored is None]
+        self._score_some(self._whole, [(place, events[place]) for place in others], scores)
+        if stored:
+            grown = self._with_summaries([events[place] for place in stored])
+            self._score_some(self._summarized, [*zip(stored, grown, strict=True)], scores)
+        return scores
+
+    def _score_some(
+        self,
+        signatures: Signatures,
+        events: Sequence[tuple[int, EncodedEvent]],
+        scores: list[Scores],
+    ) -> None:
+        """Put the scores of events in their places."""
+        least, columns = self.one_user_from, signatures.columns
         few = []
-        for place, event in enumerate(events):
+        for place, event in events:
             if event.candidate_count and least is not None and event.candidate_count >= least:
-                scores[place] = self.score_candidates(one_user_batch(event, self.columns))
+                scores[place] = _score_candidates(signatures, one_user_batch(event, columns))
             elif event.candidate_count:
                 few.append((place, event))
         for group in _groups_of_rows(few, ROWS_PER_CALL):
             rows = [event for _, event in group]
-            together = self.score_ids(plain_batch(rows, self.columns))
+            together = _score_rows(signatures, plain_batch(rows, columns))
             ends = np.cumsum([event.candidate_count for event in rows])[:-1]
             for (place, _), part in zip(group, np.split(together, ends), strict=True):
                 scores[place] = part
-        return scores
 
-    @staticmethod
-    def _run(signature: Any, parts: Iterable[Tensors]) -> Scores:
-        return np.concatenate([call_signature(signature, part, SCORE)[:, 0] for part in parts])
+    def _with_summaries(self, events: Sequence[EncodedEvent]) -> Iterator[EncodedEvent]:
+        """Add what has come since to what is kept of whole histories."""
+        rows, starts = history_rows([event.since for event in events], self.columns)
+        parts = history_parts(rows, self.columns)
+        found = [call_signature(self._summarize, part, HISTORY_SUMMARY) for part in parts]
+        for event, added in zip(
+            events, np.add.reduceat(np.concatenate(found), starts), strict=True
+        ):
+            assert event.stored is not None
+            summary = event.stored.so_far + added
+            event.stored.keep(summary)
+            yield replace(event, users={**event.users, HISTORY_SUMMARY: summary[np.newaxis]})
+
+
+def _score_rows(signatures: Signatures, tensors: Tensors) -> Scores:
+    return _run(signatures.plain, row_parts(tensors, signatures.columns, ROWS_PER_CALL))
+
+
+def _score_candidates(signatures: Signatures, tensors: Tensors) -> Scores:
+    # One candidate beside its user is a row as well, and nothing would be saved.
+    if len(tensors[signatures.columns.targets[0].name]) == 1:
+        return _score_rows(signatures, tensors)
+    return _run(signatures.one_user, candidate_parts(tensors, signatures.columns, ROWS_PER_CALL))
+
+
+def _run(signature: Any, parts: Iterable[Tensors]) -> Scores:
+    return np.concatenate([call_signature(signature, part, SCORE)[:, 0] for part in parts])
 
 
 def _groups_of_rows(

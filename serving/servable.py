@@ -8,16 +8,16 @@ import importlib.metadata
 import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import __version__
-from ..foundation.batch_names import OFFSETS, VALUES
-from ..foundation.digest import require_own_digest, sha256, with_own_digest
+from ..foundation.batch_names import HISTORY_SUMMARY, OFFSETS, VALUES
+from ..foundation.digest import DIGEST, require_own_digest, sha256, with_own_digest
 from ..foundation.exceptions import MerlinSimError
 from ..foundation.files import read_json, write_text_atomically
 from ..schemas import SCHEMA_FILE, SPEC_FILE
@@ -312,10 +312,31 @@ PLAIN_SIGNATURE = "serving_default"
 ONE_USER_SIGNATURE = "one_user"
 """One row of the user's columns, one of the target item's for each candidate."""
 
+SUMMARIZED = "_summarized"
+"""After a signature's name: a row's history is its newest positions, and a summary of the whole."""
+SUMMARIZE_SIGNATURE = "summarize"
+"""Of a model with summaries: a row of histories each; a history's is the sum of those of parts."""
+
 USER_VECTOR_SIGNATURE, ITEM_VECTOR_SIGNATURE = "user_vector", "item_vector"
 """Of a model with vectors: a row of the user's columns each, a row of the target item's each."""
 VECTOR = "vector"
 """Their output, [rows, dim], float32."""
+
+
+class SummaryNote(NamedTuple):
+    """How a model sums histories up."""
+
+    dim: int
+    """Length of a summary."""
+    recent: int
+    """How many of the newest positions it reads beside."""
+    model: str
+    """The digest of its manifest: a summary of another model is of no use."""
+
+    def columns(self, columns: ServedColumns) -> ServedColumns:
+        """Return what is read of a request whose history is summed up."""
+        column = Column(HISTORY_SUMMARY, HISTORY_SUMMARY, np.float32, None, self.dim)
+        return replace(columns, user_numbers=(*columns.user_numbers, column))
 
 
 @dataclass(frozen=True)
@@ -382,6 +403,14 @@ class Servable:
         if self.takes_rows:
             return ServedColumns.of_rows(self.schema, self.manifest["request"]["columns"])
         return ServedColumns.read(self.schema)
+
+    @property
+    def summary(self) -> SummaryNote | None:
+        """What the model needs of a history whose summary is kept; None where it reads none."""
+        facts = self.manifest.get("summary")
+        if facts is None:
+            return None
+        return SummaryNote(facts["dim"], facts["recent"], self.manifest[DIGEST])
 
     @property
     def ids(self) -> IdsNote:

@@ -11,12 +11,14 @@ import numpy.typing as npt
 
 from ..foundation.batch_names import OFFSETS, VALUES
 from ..foundation.requests import RequestError
-from .encoder import EncodedEvent
+from .encoder import EncodedEvent, Ids
 from .limits import Limits
 from .servable import Column, ServedColumns, Tensors
 
 ROWS_PER_CALL = 4096
 """Rows that a model is given at once, which bounds its memory."""
+HISTORIES_PER_CALL = 64
+"""Rows of histories that are summed up at once."""
 Scores = npt.NDArray[np.float32]
 """Click probabilities, one for each row or candidate."""
 
@@ -74,6 +76,33 @@ def _lists(
         if len(row):
             padded[place, -len(row) :] = row
     return {name: np.repeat(padded, counts, axis=0)}
+
+
+def history_rows(histories: Sequence[Ids], columns: ServedColumns) -> tuple[list[Ids], list[int]]:
+    """Cut histories, column by column, into rows of as many positions as a model reads.
+
+    Returns:
+        The rows, at least one of each history, and where each history's begin.
+    """
+    rows: list[Ids] = []
+    starts = []
+    for history in histories:
+        starts.append(len(rows))
+        for begin in _starts(len(history[columns.histories[0].name]), columns.longest):
+            end = begin + columns.longest
+            rows.append({name: ids[begin:end] for name, ids in history.items()})
+    return rows, starts
+
+
+def history_parts(rows: Sequence[Ids], columns: ServedColumns) -> Iterator[Tensors]:
+    """Batch rows of histories alone, some at a time."""
+    for begin in _starts(len(rows), HISTORIES_PER_CALL):
+        some = rows[begin : begin + HISTORIES_PER_CALL]
+        once = np.ones(len(some), np.int64)
+        part: Tensors = {}
+        for column in columns.histories:
+            part |= _lists(column.name, [row[column.name] for row in some], once, columns)
+        yield part
 
 
 def candidate_parts(tensors: Tensors, columns: ServedColumns, most: int) -> Iterator[Tensors]:

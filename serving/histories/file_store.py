@@ -11,13 +11,23 @@ import math
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
-from .store import Filling, History, HistoryStore, Interaction, StoreError, as_text
+from .store import (
+    Filling,
+    History,
+    HistoryStore,
+    Interaction,
+    StoreError,
+    SummedHistory,
+    as_text,
+)
 
-FORMAT = 2
+Found = TypeVar("Found")
+FORMAT = 3
 PATIENCE_SECONDS = 30.0
 """How long a writer waits for another process's."""
 KEEP = "keep"
@@ -26,6 +36,11 @@ _TABLES = (
     # By `moment` rows are compared; `time`, as JSON, is what was given.
     "CREATE TABLE interactions (user TEXT, moment REAL, number INTEGER, time TEXT, item TEXT,"
     " PRIMARY KEY (user, moment, number)) WITHOUT ROWID",
+    # All interactions of a user but those in `since` up to `through`, which are deleted.
+    "CREATE TABLE summaries (user TEXT PRIMARY KEY, model TEXT, summary BLOB, through INTEGER)"
+    " WITHOUT ROWID",
+    "CREATE TABLE since (number INTEGER PRIMARY KEY AUTOINCREMENT, user TEXT, item TEXT)",
+    "CREATE INDEX since_of_user ON since (user, number)",
 )
 _ABOUT = "INSERT INTO about VALUES (?, ?)"
 _NEWEST = "FROM interactions WHERE user = ? ORDER BY moment DESC, number DESC LIMIT ?"
@@ -39,6 +54,28 @@ _INSERT = (
     " (SELECT coalesce(max(number), 0) + 1 FROM interactions"
     " WHERE user = :user AND moment = :moment), :time, :item)"
 )
+_ADD_SINCE = (
+    "INSERT INTO since (user, item) SELECT :user, :item"
+    " WHERE EXISTS (SELECT 1 FROM summaries WHERE user = :user)"
+)
+_ALL_SINCE = (
+    "INSERT INTO since (user, item)"
+    " SELECT user, item FROM interactions WHERE user = ? ORDER BY moment, number"
+)
+_BEGIN_SUMMARY = (
+    "INSERT OR REPLACE INTO summaries"
+    " SELECT user, ?, NULL, min(number) - 1 FROM since WHERE user = ? GROUP BY user"
+)
+_READ_SUMMARY = (
+    "SELECT summary, through, (SELECT group_concat(item, ',') FROM"
+    " (SELECT item FROM since WHERE user = :user ORDER BY number)),"
+    " (SELECT max(number) FROM since WHERE user = :user)"
+    " FROM summaries WHERE user = :user AND model = :model"
+)
+_KEEP_SUMMARY = (
+    "UPDATE summaries SET summary = ?, through = ? WHERE user = ? AND model = ? AND through = ?"
+)
+_DELETE_SINCE = "DELETE FROM since WHERE user = ? AND number <= ?"
 _DELETE_OLDER = (
     "DELETE FROM interactions WHERE user = ? AND (moment, number) <"
     f" (SELECT moment, number {_NEWEST} OFFSET ?)"
@@ -83,19 +120,14 @@ class FileStore(HistoryStore):
                     moment, text = last or (-math.inf, text)
                 row = {"user": user, "moment": moment, "time": text, "item": item}
                 connection.execute(_INSERT, row)
+                connection.execute(_ADD_SINCE, row)
             if self.keep is not None:
                 for user in {interaction.user for interaction in interactions}:
                     connection.execute(_DELETE_OLDER, (user, user, 1, self.keep - 1))
 
     def read_all(self, users: Sequence[str], newest: int) -> list[History | StoreError]:
         """See Reading."""
-        found: list[History | StoreError] = []
-        for user in users:
-            try:
-                found.append(self._read(user, newest))
-            except StoreError as error:
-                found.append(error)
-        return found
+        return _of_each(users, lambda user: self._read(user, newest))
 
     def _read(self, user: str, newest: int) -> History:
         with self._errors():
@@ -103,11 +135,52 @@ class FileStore(HistoryStore):
             items, times = (json.loads(f"[{texts or ''}]")[::-1] for texts in joined)
             return History(items, times)
 
+    def read_summed(
+        self, users: Sequence[str], newest: int, model: str
+    ) -> list[SummedHistory | StoreError]:
+        """See Reading."""
+        return _of_each(users, lambda user: self._read_summed(user, newest, model))
+
+    def _read_summed(self, user: str, newest: int, model: str) -> SummedHistory:
+        history = self._read(user, newest)
+        if not history.items:
+            return SummedHistory(history, None, [], None)
+        with self._errors():
+            kept = self._kept_summary(user, model)
+            if kept is None and len(history.items) < min(newest, self.keep or newest):
+                return SummedHistory(history, None, history.items, None)
+            if kept is None:
+                with self._transaction() as connection:
+                    if self._kept_summary(user, model) is None:  # nor has another one begun it
+                        connection.execute(_DELETE_SINCE, (user, 1 << 62))
+                        connection.execute(_ALL_SINCE, (user,))
+                        connection.execute(_BEGIN_SUMMARY, (model, user))
+                    kept = self._kept_summary(user, model)
+            if kept is None:  # it was forgotten meanwhile
+                return SummedHistory(History([], []), None, [], None)
+            summary, through, items, last = kept
+            mark = (through, last or through)
+            return SummedHistory(history, summary, json.loads(f"[{items or ''}]"), mark)
+
+    def _kept_summary(self, user: str, model: str) -> Any:
+        named = {"user": user, "model": model}
+        return self._connection.execute(_READ_SUMMARY, named).fetchone()
+
+    def keep_summary(self, user: str, model: str, summary: bytes, mark: tuple[int, int]) -> None:
+        """See Reading."""
+        was, through = mark
+        with self._errors(), self._transaction() as connection:
+            row = (summary, through, user, model, was)
+            if connection.execute(_KEEP_SUMMARY, row).rowcount:
+                connection.execute(_DELETE_SINCE, (user, through))
+
     def delete(self, user: str) -> int:
         """See HistoryStore; the file is written anew, as pages may hold copies of what moved."""
         with self._errors():
             connection = self._connection
             with self._transaction():
+                for table in ("summaries", "since"):
+                    connection.execute(f"DELETE FROM {table} WHERE user = ?", (user,))
                 deleted = connection.execute("DELETE FROM interactions WHERE user = ?", (user,))
             connection.execute("VACUUM")
             # The log that is written ahead has what was appended, too. A reader may hold it.
@@ -125,7 +198,8 @@ class FileStore(HistoryStore):
         """See HistoryStore; others read what was there until the block ends."""
         with self._errors(), self._transaction() as connection:
             if overwrite:
-                connection.execute("DELETE FROM interactions")
+                for table in ("interactions", "summaries", "since"):
+                    connection.execute(f"DELETE FROM {table}")
             elif connection.execute("SELECT 1 FROM interactions LIMIT 1").fetchone():
                 raise StoreError(f"{self.path}: expected an empty store, or `--overwrite`.")
             self._is_loading = True
@@ -192,3 +266,14 @@ class FileStore(HistoryStore):
             yield
         except (sqlite3.Error, OSError, ValueError) as error:
             raise StoreError(f"{self.path}: expected a store of histories ({error}).") from error
+
+
+def _of_each(users: Sequence[str], read: Callable[[str], Found]) -> list[Found | StoreError]:
+    """Read users one by one, each with its own reason why that cannot be."""
+    found: list[Found | StoreError] = []
+    for user in users:
+        try:
+            found.append(read(user))
+        except StoreError as error:
+            found.append(error)
+    return found

@@ -98,7 +98,7 @@ def check_time(time: Any) -> float | None:
     return kept
 
 
-FORMAT = 1
+FORMAT = 2
 
 
 class StoreError(MerlinSimError):
@@ -112,6 +112,19 @@ class History(NamedTuple):
     """Keys, or objects with keys, as a raw event has them."""
     times: list[float | None]
     """When each was; None where no time was given."""
+
+
+class SummedHistory(NamedTuple):
+    """A user's history as it is kept for a model that sums it up."""
+
+    newest: History
+    """The newest interactions."""
+    summary: bytes | None
+    """What the model made of all interactions but those in ``since``; None for nothing yet."""
+    since: list[Any]
+    """Items of the interactions that are not in the summary, in the order in which they came."""
+    mark: tuple[int, int] | None
+    """By which a store knows them again; None where nothing is kept for the model."""
 
 
 class Filling(Protocol):
@@ -133,6 +146,26 @@ class Reading(Protocol):
 
         Returns:
             In the place of a user whose history cannot be read, why.
+        """
+
+    def read_summed(
+        self, users: Sequence[str], newest: int, model: str
+    ) -> list[SummedHistory | StoreError]:
+        """Return the newest interactions of each user, and what is kept of the whole history.
+
+        Where a user has more than the newest, and nothing is kept for this model, the whole history
+        is marked as not in a summary, and another model's summary is forgotten.
+
+        Args:
+            users: As of :meth:`read_all`.
+            newest: The same.
+            model: Whose summaries are meant.
+        """
+
+    def keep_summary(self, user: str, model: str, summary: bytes, mark: tuple[int, int]) -> None:
+        """Keep a summary in which all interactions are that were read with a mark.
+
+        Nothing is kept where another one was meanwhile, or the user forgotten.
         """
 
 

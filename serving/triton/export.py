@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import tensorflow as tf
 from merlin.schema import Schema
 
-from ...foundation.batch_names import OFFSETS, VALUES
+from ...foundation.batch_names import HISTORY_SUMMARY, OFFSETS, VALUES
 from ...foundation.digest import sha256
 from ...foundation.files import TOO_LITTLE_SPACE, cannot_be_written, check_apart, staged_directory
 from ...foundation.process_wide import quiet_save
@@ -32,6 +32,7 @@ from ...parallel.checkpoints.checkpoint_store import (
 )
 from ...schemas import SCHEMA_FILE, SPEC_FILE
 from ...schemas.channels import (
+    POSITIVE_HISTORY,
     TARGET_ITEM_FEATURES,
     TARGET_ITEM_LISTS,
     TARGET_ITEM_NUMERICAL,
@@ -52,6 +53,8 @@ from ..servable import (
     ONE_USER_SIGNATURE,
     PLAIN_SIGNATURE,
     SCORE,
+    SUMMARIZE_SIGNATURE,
+    SUMMARIZED,
     USER_VECTOR_SIGNATURE,
     VECTOR,
     WORKFLOW,
@@ -115,21 +118,26 @@ def save_served_model(
     def score_beside(user: dict[str, Any], candidates: dict[str, Any]) -> tf.Tensor:
         return score({**user, **{name: ids[tf.newaxis] for name, ids in candidates.items()}})
 
-    # Nothing in a model needs autograph, whose conversion takes half of an export's time.
-    @tf.function(input_signature=[signature], autograph=False)
     def plain(columns: dict[str, Any]) -> dict[str, tf.Tensor]:
         return {SCORE: tf.sigmoid(score(columns))}
 
-    @tf.function(input_signature=[signature], autograph=False)
     def one_user(columns: dict[str, Any]) -> dict[str, tf.Tensor]:
         user = {n: _of_one_user(n, column) for n, column in columns.items() if n not in targets}
         candidates = {name: columns[name] for name in targets}
         logits = in_parts(lambda part: score_beside(user, part), candidates)
         return {SCORE: tf.sigmoid(logits)}
 
-    functions = {PLAIN_SIGNATURE: plain}
+    functions = {PLAIN_SIGNATURE: _traced(plain, signature)}
     if not takes_rows:
-        functions[ONE_USER_SIGNATURE] = one_user
+        functions[ONE_USER_SIGNATURE] = _traced(one_user, signature)
+    if dim := getattr(model, "summary_dim", 0):
+        beside = signature | {HISTORY_SUMMARY: tf.TensorSpec([None, dim], name=HISTORY_SUMMARY)}
+        functions[PLAIN_SIGNATURE + SUMMARIZED] = _traced(plain, beside)
+        functions[ONE_USER_SIGNATURE + SUMMARIZED] = _traced(one_user, beside)
+        histories = columns_signature(schema.select_by_name(channels[POSITIVE_HISTORY]))
+        functions[SUMMARIZE_SIGNATURE] = _traced(
+            lambda columns: {HISTORY_SUMMARY: model.summarize(columns)}, histories
+        )
     if has_vectors:
         functions |= _vector_functions(model, signature, targets)
     signatures = {name: f.get_concrete_function() for name, f in functions.items()}
@@ -140,6 +148,11 @@ def save_served_model(
     module.weights = list(read.values())
     with quiet_save():
         tf.saved_model.save(module, str(path), signatures=signatures)
+
+
+def _traced(function: Callable[..., dict[str, tf.Tensor]], signature: Signature) -> Any:
+    # Nothing in a model needs autograph, whose conversion takes half of an export's time.
+    return tf.function(function, input_signature=[signature], autograph=False)
 
 
 def _vector_functions(model: Any, signature: Signature, targets: list[str]) -> dict[str, Any]:
@@ -219,6 +232,8 @@ def export_model(
         "checkpoint": dict(checkpoint or {}),
         "histories": "ragged" if columns.is_ragged else "padded",
     }
+    if dim := getattr(model, "summary_dim", 0):
+        facts["summary"] = {"dim": dim, "recent": model.channels.history_length}
     _check_vocabularies(dataset, columns)
     read_workflow(dataset.path)  # refuses what no server could read
     with (

@@ -14,7 +14,7 @@ import numpy as np
 from prometheus_client import Counter, Histogram
 
 from ..encoder import EncodedEvent
-from ..histories.store import History, Reading, StoreError
+from ..histories.store import History, Reading, StoreError, SummedHistory
 from ..signatures import Scores
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -86,10 +86,26 @@ class CountedReads:
         """Read the histories of users together."""
         begin = time.perf_counter()
         found = self.store.read_all(users, newest)
+        self._count(begin, found)
+        return found
+
+    def read_summed(
+        self, users: Sequence[str], newest: int, model: str
+    ) -> list[SummedHistory | StoreError]:
+        """Read them with what is kept of the whole."""
+        begin = time.perf_counter()
+        found = self.store.read_summed(users, newest, model)
+        self._count(begin, [one if isinstance(one, StoreError) else one.newest for one in found])
+        return found
+
+    def keep_summary(self, user: str, model: str, summary: bytes, mark: tuple[int, int]) -> None:
+        """Keep a summary."""
+        self.store.keep_summary(user, model, summary, mark)
+
+    def _count(self, begin: float, found: Sequence[History | StoreError]) -> None:
         READ_SECONDS.labels(self.model).observe(time.perf_counter() - begin)
         lengths = [len(one.items) for one in found if isinstance(one, History)]
         READS.labels(self.model).inc(len(found))
         READ.labels(self.model).inc(sum(lengths))
         READ_EMPTY.labels(self.model).inc(lengths.count(0))
         READ_FAILURES.labels(self.model).inc(len(found) - len(lengths))
-        return found

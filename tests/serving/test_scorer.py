@@ -82,11 +82,14 @@ def test_requests_of_ids_are_cut_too(scorer, encoded, many, rows, monkeypatch):
     one_user = one_user_batch(many[0], scorer.columns)
     whole = scorer.score_ids(plain), scorer.score_candidates(one_user)
     called = []
-    run = scorer._plain
+    run = scorer._whole.plain
+
+    def counted(**tensors):
+        called.append(len(tensors["user_id"]))
+        return run(**tensors)
+
     monkeypatch.setattr(module, "ROWS_PER_CALL", rows)
-    monkeypatch.setattr(
-        scorer, "_plain", lambda **tensors: called.append(len(tensors["user_id"])) or run(**tensors)
-    )
+    monkeypatch.setattr(scorer, "_whole", scorer._whole._replace(plain=counted))
     np.testing.assert_allclose(scorer.score_ids(plain), whole[0], atol=1e-5)
     np.testing.assert_allclose(scorer.score_candidates(one_user), whole[1], atol=1e-5)
     assert (sum(called), max(called)) == (14, rows)
