@@ -1,8 +1,8 @@
 """Whole days since something was last seen, on an earlier day than the one that asks.
 
-Training knows all days of the past, a request and a later log only the last two days that were
-fitted. These are enough: of what was fitted nothing is later than the day that asks, so the last
-day that is earlier is one of the two.
+Training knows all days of the past, a request and a later log only the last two of the log that was
+fitted. These are enough: nothing of that log is later than the day that asks, so the last day that
+is earlier is one of the two.
 """
 
 from __future__ import annotations

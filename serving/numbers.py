@@ -121,7 +121,7 @@ class PlainNumbers:
             ids: Those of the candidates, feature by feature.
             given: What stands in each candidate's object.
             where: What the candidates are, for messages.
-            seconds: The time since 1970; None for the day after the newest row that was fitted.
+            seconds: The time since 1970; None for the day after the newest row of the fitted log.
         """
         problems: list[str] = []
         read = {
@@ -272,8 +272,8 @@ class WorkflowNumbers:
     ) -> dict[str, Array]:
         """Give what candidates bring along: their own, or what the workflow knows of them.
 
-        The days since a key was last seen are those from the last day on which a fitted row has
-        it, before the day of ``seconds``: as in training, where that is later than what was fitted.
+        The days since a key was last seen are those from the last day on which the fitted log has
+        it, before the day of ``seconds``: as in training, where that is later than the log.
         """
         item = ids[0]
         found = {name: rows[item] for name, rows in self._known.items()}

@@ -98,7 +98,7 @@ def users_layout_of(
 ) -> UsersLayout:
     """Say how samples are made of the users' rows that this package writes.
 
-    Without ``events`` counts are those of a whole log, and ``recency`` is by its last two days. The
+    Without ``events`` counts are those of a whole log, and recency is by its last two days. The
     values of ``changes``, columns of items, have files in ``item_changes/``.
     """
     features = columns.features

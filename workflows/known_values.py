@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -21,6 +22,7 @@ import pyarrow.parquet as pq
 
 from ..foundation.exceptions import MerlinSimError
 from ..schemas.dataset_files import SECONDS, TAKEN, TIME, VALUE
+from ..schemas.days_since import NEVER
 from ..schemas.item_table import ID
 from .feature import FeatureSet, Time
 from .frames import arrow_lists
@@ -227,6 +229,19 @@ def write_events(path: Path, ids: Array, seconds: Array, taken: Array) -> None:
     order = np.lexsort((seconds, ids))
     columns = {ID: ids, SECONDS: seconds, TAKEN: taken.astype(np.int8)}
     write_table(pa.table({name: column[order] for name, column in columns.items()}), path)
+
+
+@numba.njit(cache=True, nogil=True)
+def last_days(ids: Array, days: Array, size: int) -> Array:
+    """The last day of each id, and the last one before that: [size, 2]."""
+    found = np.full((size, 2), NEVER)
+    for row in range(len(ids)):
+        last, day = found[ids[row]], days[row]
+        if day > last[0]:
+            last[0], last[1] = day, last[0]
+        elif last[1] < day < last[0]:
+            last[1] = day
+    return found
 
 
 def counted_samples(source: str, counted: int, of: int, until: float) -> MerlinSimError:

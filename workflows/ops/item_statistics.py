@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ...schemas.days_since import NEVER, days_of
 from ...schemas.item_table import COUNT, ID, KEY
 from ...schemas.users_layout import JOINS, POSITIVE
 from ..behaviour_columns import BehaviourColumns
@@ -28,7 +27,6 @@ from ..vocabularies import CATEGORIES
 Array = npt.NDArray[Any]
 MOMENT, PLACE, KNOWN, VALUE = "moment", "place", "known", "value"
 SHOWN = "shown"
-LAST_DAY, DAY_BEFORE = "last day", "last day before"
 ITEMS_FILE, VOCABULARY = "items.parquet", "vocabulary"
 
 
@@ -44,8 +42,6 @@ class ItemStatistics:
     """How often each was taken."""
     shown: Array
     """How many rows each has."""
-    days: Array
-    """[items, 2] The last day of each, and the last one before that, where the log has seconds."""
     last: Mapping[str, pa.Table]
     """By feature: of each item the last known value, with its time and place."""
     varying: Mapping[str, Array]
@@ -72,13 +68,11 @@ class ItemStatistics:
         shown = np.bincount(items)
         taken = np.bincount(items[counted], minlength=len(shown))
         ids = np.flatnonzero(shown[1:]) + 1
-        days = np.full(len(items), NEVER) if seconds is None else days_of(seconds)
         return cls(
             users=users,
             ids=ids,
             counts=taken[ids],
             shown=shown[ids],
-            days=last_days(items, days[:, None], len(shown))[ids],
             last={name: last_of_each(table) for name, table in features.items()},
             varying={name: _varying(table) for name, table in features.items()},
             rows=len(items),
@@ -95,7 +89,6 @@ def merged(found: Sequence[ItemStatistics]) -> ItemStatistics:
         for of_each in ([one.counts for one in found], [one.shown for one in found])
     )
     own = np.flatnonzero(shown)
-    days = last_days(ids, np.concatenate([one.days for one in found]), len(shown))
     last, varying = {}, {}
     for name in found[0].last:
         tables = [one.last[name] for one in found]
@@ -110,7 +103,6 @@ def merged(found: Sequence[ItemStatistics]) -> ItemStatistics:
         ids=own,
         counts=counts[own],
         shown=shown[own],
-        days=days[own],
         last=last,
         varying=varying,
         rows=sum(one.rows for one in found),
@@ -147,20 +139,6 @@ def _last_rows(ids: Array, known: Array, moments: Array, places: Array) -> Array
     return last[last >= 0]
 
 
-@numba.njit(cache=True, nogil=True)
-def last_days(ids: Array, days: Array, size: int) -> Array:
-    """The last day of each id, and the last one before that: [size, 2]; days are [rows, any]."""
-    found = np.full((size, 2), NEVER)
-    for row in range(len(ids)):
-        last = found[ids[row]]
-        for day in days[row]:
-            if day > last[0]:
-                last[0], last[1] = day, last[0]
-            elif last[1] < day < last[0]:
-                last[1] = day
-    return found
-
-
 def value_codes(values: pa.Array) -> npt.NDArray[np.int64]:
     """Number an array's distinct values, lists too."""
     if pa.types.is_list(values.type):
@@ -184,6 +162,9 @@ class ItemTableFitter:
     table: pa.Table | None = None
     fitted: FittedNumbers = field(default_factory=FittedNumbers)
     """The prior of shares and the time until which was counted, where encodings are asked for."""
+    days: Mapping[str, Array] = field(default_factory=dict)
+    """By column whose recency is encoded: of each of its keys the last two days of a log, [keys +
+    1, 2]; none before its rows were written."""
     grows: bool = False
     """Whether ``fit`` goes on from what is known: known items keep what is known of them."""
 
@@ -204,8 +185,6 @@ class ItemTableFitter:
             prior = found.taken / found.rows if labelled else float(not columns.labels)
             fitted = replace(fitted, prior=prior, counted_until=found.newest)
             table[SHOWN] = _by_id(found.ids, found.shown, size)
-            for place, name in enumerate((LAST_DAY, DAY_BEFORE)):
-                table[name] = _by_id(found.ids, found.days[:, place], size, NEVER)
         made = pa.table(table)
         if self.grows and self.table is not None:
             made = _grown(self.table, made)
@@ -231,7 +210,7 @@ class ItemTableFitter:
     def for_ids(self, size: int) -> dict[str, pa.Array]:
         """The columns of the vocabulary of items beside id and key, for so many ids.
 
-        What ``encodings`` ask for is of all rows that were fitted on.
+        Counts and shares that ``encodings`` ask for are those of all rows that were fitted on.
         """
         assert self.table is not None
         columns = self.columns
@@ -246,7 +225,6 @@ class ItemTableFitter:
                 found |= {n: self.table[n].combine_chunks().take(places) for n in stored}
                 continue
             counts = [np.asarray(self.table[name]) for name in (SHOWN, COUNT)]
-            days = np.stack([np.asarray(self.table[n]) for n in (LAST_DAY, DAY_BEFORE)], axis=1)
             ids = np.arange(1, self.table.num_rows + 1)
             if encoding.column != columns.item:
                 ids = np.asarray(self.table[encoding.column])
@@ -254,8 +232,8 @@ class ItemTableFitter:
             of_all = int(counts[0][ids > 0].sum())
             smoothing = columns.features.smoothing
             numbers = self.fitted.encode(encoding, smoothing, shown, taken, of_all)
-            days = last_days(ids, days, int(ids.max(initial=0)) + 1)[ids]
-            numbers |= dict(zip(encoding.days, days.T, strict=False))
+            if encoding.column in self.days:
+                numbers |= dict(zip(encoding.days, self.days[encoding.column][ids].T, strict=True))
             found |= {name: pa.array(column).take(places) for name, column in numbers.items()}
         return found
 
@@ -289,8 +267,8 @@ def _vocabulary(directory: Path, columns: BehaviourColumns) -> Path:
     return directory.parent.parent / CATEGORIES / f"{columns.item}.parquet"
 
 
-def _by_id(ids: Array, values: Array, size: int, missing: int = 0) -> pa.Array:
-    found = np.full(size + 1, missing, np.int64)
+def _by_id(ids: Array, values: Array, size: int) -> pa.Array:
+    found = np.zeros(size + 1, np.int64)
     found[ids] = values
     return pa.array(found[1:])
 

@@ -27,7 +27,7 @@ from ...foundation.files import whole_file
 from ...foundation.process_wide import quiet_merlin
 from ...foundation.progress import Narrator, Silence
 from ...schemas.dataset import write_documents
-from ...schemas.days_since import NEVER, SECONDS_OF_DAY
+from ...schemas.days_since import NEVER, SECONDS_OF_DAY, days_of
 from ...schemas.item_table import ID
 from ...schemas.users_layout import JOINS, POSITIVE, SAMPLE, USERS, UsersLayout
 from ..behaviour_columns import BehaviourColumns
@@ -36,7 +36,7 @@ from ..feature import Number
 from ..fitted_numbers import FittedNumbers
 from ..frames import frame_to_arrow, lists_of_arrow
 from ..interactions import counted_before
-from ..known_values import ItemValues, counted_samples, write_events
+from ..known_values import ItemValues, counted_samples, last_days, write_events
 from ..ops.categorify import Categorify
 from ..ops.columns import FillAsOf
 from ..ops.group_histories import GroupHistories
@@ -280,9 +280,19 @@ class DatasetWriter:
                 else:
                     ids = ids[items]
             write_events(self.directory / EVENTS / f"{name}.parquet", ids, seconds, taken)
+            if encoding.days:
+                self._keep_days(name, ids, seconds)
+
+    def _keep_days(self, name: str, ids: Array, seconds: Array) -> None:
+        """Keep the last two days of each key, of rows that test too: a later log begins there."""
+        group = self.group
+        days = last_days(ids, days_of(seconds), group.sizes[name] + 1)
+        until = float(seconds.max(initial=group.items.fitted.counted_until or 0.0))
+        fitted = replace(group.items.fitted, counted_until=until)
+        group.items = replace(group.items, fitted=fitted, days={**group.items.days, name: days})
 
     def _write_last_days(self) -> None:
-        """Write, of each key whose recency is encoded, the last two days that were fitted."""
+        """Write, of each key whose recency is encoded, the last two days of the fitted log."""
         for encoding in self.group.columns.features.encodings:
             if not encoding.days:
                 continue

@@ -13,6 +13,7 @@ from fed_samples import assert_same_samples
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.schemas.days_since import NEVER
 from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
 from merlin_sim.workflows.vocabularies import Vocabularies
 
@@ -239,6 +240,16 @@ def test_a_later_log_counts_its_days_from_those_that_were_fitted(log, run, datas
     made = FittedWorkflow.load(dataset).samples(later, "test").set_index("who")
     for name in ("what_recency_trgt", "brand_recency_trgt"):
         np.testing.assert_array_equal(made.loc[stored.index, name], stored[name])
+
+
+def test_days_are_those_of_the_whole_log_whatever_was_fitted(log, run):
+    stored = run("trained", "--label_column", "clicked", "--fit_on", "train")
+    table = pd.read_parquet(stored / "categories/what.parquet").set_index("key")
+    for key, days in (log["when"] // 86_400).groupby(log["what"]):
+        if key in table.index:
+            found = table.loc[key, ["what_last_day", "what_day_before"]].tolist()
+            assert found == [*sorted(set(days), reverse=True), NEVER][:2]
+    assert FittedWorkflow.load(stored).numbers.counted_until == log["when"].max()
 
 
 @pytest.mark.parametrize(
