@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import dask
 import pyarrow as pa
-from merlin.core.utils import set_dask_client
 
 from ..foundation import process_wide
 from ..foundation.cores import count_cores
@@ -78,7 +77,10 @@ class SingleProcess:
     def compute(self, delayed: Sequence[Any]) -> Iterator[Any]:
         """Compute delayed values of Dask. A GPU has room for one at a time."""
         if not uses_gpu():
-            yield from self.run(_compute_here, delayed)
+            if len(delayed) == 1:
+                yield from dask.compute(*delayed, scheduler="threads", num_workers=self.workers)
+            else:
+                yield from self.run(_compute_here, delayed)
             return
         for value in delayed:
             with _explained():
@@ -162,40 +164,6 @@ def _explained() -> Iterator[None]:
             f"a GPU is out of memory: {short} --scheduler {LOCAL} moves what is not in use to the"
             " host's; with CUDA_VISIBLE_DEVICES= the CPU computes."
         ) from error
-
-
-@contextmanager
-def fitting_on(scheduler: Scheduler) -> Iterator[None]:
-    """Have NVTabular's ``Workflow.fit`` work where a scheduler does.
-
-    Without a client of Dask it would fit one partition after the other.
-    """
-    client = scheduler.client if isinstance(scheduler, DaskCluster) else _Threads(scheduler.workers)
-    set_dask_client(client)
-    try:
-        yield
-    finally:
-        set_dask_client("auto")
-
-
-class _Threads:
-    """What ``Workflow.fit`` asks a client of Dask for, by threads of this process."""
-
-    def __init__(self, workers: int) -> None:
-        self.workers = 1 if uses_gpu() else workers  # a GPU has room for one partition at a time
-        self.cluster = self  # Merlin looks whether a client's cluster has workers
-
-    def compute(self, delayed: Sequence[Any]) -> list[Future[Any]]:
-        """Compute delayed values."""
-        found = [Future[Any]() for _ in delayed]
-        values = dask.compute(*delayed, scheduler="threads", num_workers=self.workers)
-        for future, value in zip(found, values, strict=True):
-            future.set_result(value)
-        return found
-
-    def run(self, function: Callable[..., Any]) -> None:
-        """Call a function once in each worker: here is one."""
-        function()
 
 
 @contextmanager

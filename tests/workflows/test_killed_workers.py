@@ -44,8 +44,10 @@ class WatchedCluster(DaskCluster):
 @pytest.mark.parametrize(
     ("name", "phases", "with_files"),
     [
-        ("amazon-books, users", {0, 1, 2, 3}, {1, 2, 3}),  # the metadata make no file
-        ("log", {0, 1, 2, 3, 4}, {0, 1, 2, 4}),  # the third counts
+        # metadata, which make no file, interactions, users; ids are fitted; users' rows
+        ("amazon-books, users", {0, 1, 2, 8}, {1, 2, 8}),
+        # rows that train, keys counted and written, items' statistics, their changes, users' rows
+        ("log", {2, 3, 4, 7, 8, 9}, {2, 3, 4, 9}),
         ("criteo", {0, 1, 2, 3}, {0, 1, 2, 3}),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from ...foundation.process_wide import quiet_merlin
 from ...foundation.progress import Narrator, Silence
 from ...schemas.dataset import write_documents
 from ..frames import frame_to_arrow
-from ..ops.workflow import ScheduledExecutor
+from ..ops.workflow import fitting_on
 from ..parquet_files import columns_with_few_ids, write_samples_file
 from ..schedulers import Scheduler, SingleProcess
 from ..text_lines import FAIL, BadRows, LineBlock, bad_rows_of
@@ -133,8 +133,6 @@ ALL = "all"
 MAPPINGS = (TRAIN, VALIDATION, TEST)
 ROWS_PER_COUNT = 1 << 20
 """How many rows a task counts, in as many files as that takes."""
-FIRST_ROWS = 1000
-"""How many the first one counts: of these NVTabular looks at the types that come out."""
 
 
 @dataclass
@@ -241,7 +239,7 @@ class CriteoBuilder:
         ddf = dd.from_map(_frame, partitions, meta=meta)
         titles = iter(("counting keys", "giving ids"))
 
-        def compute(delayed: list[Any]) -> list[Any]:
+        def compute(delayed: Sequence[Any]) -> list[Any]:
             found = []
             with self.narrator.phase(next(titles), len(delayed)) as report:
                 for value in self.scheduler.compute(delayed):
@@ -249,10 +247,8 @@ class CriteoBuilder:
                     found.append(value)
             return found
 
-        former, workflow.executor = workflow.executor, ScheduledExecutor(workflow, compute)
-        with quiet_merlin():
+        with fitting_on(workflow, compute), quiet_merlin():
             workflow.fit(Dataset(ddf, schema=raw_schema(), cpu=True))
-        workflow.executor = former  # which can be sent to other processes
 
     def _write(
         self,
@@ -299,16 +295,14 @@ def _parts_between(pieces: list[tuple[Path, int]], begin: int, end: int) -> list
 
 def _partitions(parts: list[RawPart]) -> list[list[RawPart]]:
     """Gather parts to partitions of about as many rows as a task counts."""
-    first = parts[0]
-    head = replace(first, end=min(first.end, first.begin + FIRST_ROWS))
-    partitions, rows = [[head]], ROWS_PER_COUNT
-    for part in (replace(first, begin=head.end), *parts[1:]):
-        if part.begin < part.end:
-            if rows >= ROWS_PER_COUNT:
-                partitions.append([])
-                rows = 0
-            partitions[-1].append(part)
-            rows += part.end - part.begin
+    partitions: list[list[RawPart]] = []
+    rows = ROWS_PER_COUNT
+    for part in parts:
+        if rows >= ROWS_PER_COUNT:
+            partitions.append([])
+            rows = 0
+        partitions[-1].append(part)
+        rows += part.end - part.begin
     return partitions
 
 

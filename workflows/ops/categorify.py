@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from .counted_keys import (
 )
 from .key_index import ABSENT, is_vocabulary, keys_of_file, read_column
 from .registry import CATEGORIFY, KEYS, META, copy_keys, find_files, register
-from .workflow import TemporaryFiles
+from .workflow import Compute, TemporaryFiles
 
 PerColumn = int | Mapping[str, int]
 
@@ -160,14 +160,15 @@ class Categorify(nvt.ops.Categorify):
         return dask.delayed(dict)(plan.write(plan.count(ddf)))
 
     def fit_in_phases(
-        self, col_selector: ColumnSelector, ddf: Any, compute: Callable[[list[Any]], list[Any]]
+        self, col_selector: ColumnSelector, ddf: Any, compute: Compute
     ) -> Mapping[str, str]:
         """Count keys as :meth:`fit` does; ``compute`` runs the tasks of a phase in any order."""
         plan = self._plan(col_selector, ddf)
         if plan is None:
             (found,) = compute([super().fit(col_selector, ddf)])
             return dict(found)
-        return dict(compute(plan.write(compute(plan.count(ddf)))))
+        written = dict(compute(plan.write([*compute(plan.count(ddf))])))
+        return {group.name: written[group.name] for group in plan.groups}
 
     def _plan(self, col_selector: ColumnSelector, ddf: Any) -> KeyCount | None:
         """Say what is to be counted; None where NVTabular counts."""

@@ -1,4 +1,4 @@
-"""NVTabular's Workflow, put right: tables without rows, whole groups, a fit on all cores."""
+"""NVTabular's Workflow, put right: tables without rows, whole groups, a fit on a scheduler."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import shutil
 import tempfile
 import uuid
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from merlin.dag.executors import DaskExecutor, LocalExecutor
 from merlin.io import Dataset
 
 from ...foundation.process_wide import quiet_merlin
+
+Compute = Callable[[Sequence[Any]], Iterable[Any]]
 
 
 class Workflow(nvt.Workflow):
@@ -86,19 +89,39 @@ class _KeepEmptyTables(LocalExecutor):
         return [output for output in outputs if output is not None and len(output.columns)]
 
 
-class ScheduledExecutor(DaskExecutor):
-    """NVTabular's executor, which without a cluster fits on one core: here ``compute`` runs tasks.
+LOOKED_AT = 1000
+"""Rows of a partition of which the types that come out are read."""
+
+
+@contextmanager
+def fitting_on(workflow: nvt.Workflow, compute: Compute) -> Iterator[None]:
+    """Have a workflow's ``fit`` compute where a scheduler does.
+
+    Without a client of Dask NVTabular fits one partition after the other.
 
     Args:
-        workflow: Whose executor it becomes.
-        compute: Computes delayed values that do not depend on each other, in any order.
+        workflow: The workflow.
+        compute: Computes delayed values that do not depend on each other; gives them in any order.
     """
+    former = workflow.executor
+    workflow.executor = _ScheduledExecutor(former._executor, compute)
+    try:
+        yield
+    finally:
+        workflow.executor = former  # which can be sent to other processes
 
-    def __init__(self, workflow: Workflow, compute: Callable[[list[Any]], list[Any]]) -> None:
-        """Store the arguments."""
+
+class _ScheduledExecutor(DaskExecutor):
+    def __init__(self, executor: LocalExecutor, compute: Compute) -> None:
         super().__init__()
-        self._executor = workflow.executor._executor
-        self.compute = compute
+        self._executor = executor
+        self._compute = compute
+
+    def transform(self, ddf: Any, graph: Any, *arguments: Any, **options: Any) -> Any:
+        """Transform all partitions; for the types that come out of ``fit``, the first rows."""
+        if options.get("capture_dtypes") and not isinstance(graph, list):
+            ddf = ddf.map_partitions(_first_rows, meta=ddf._meta)
+        return super().transform(ddf, graph, *arguments, **options)
 
     def fit_phase(self, dataset: Any, nodes: list[Any], strict: bool = False) -> None:
         """Fit operators that do not depend on each other."""
@@ -111,8 +134,12 @@ class ScheduledExecutor(DaskExecutor):
                 ddf, upstream, additional_columns=further, capture_dtypes=True, strict=strict
             )
             if hasattr(node.op, "fit_in_phases"):
-                learned = node.op.fit_in_phases(node.input_columns, frame, self.compute)
+                learned = node.op.fit_in_phases(node.input_columns, frame, self._compute)
             else:
-                (learned,) = self.compute([node.op.fit(node.input_columns, frame)])
+                (learned,) = self._compute([node.op.fit(node.input_columns, frame)])
             node.op.fit_finalize(learned)
             node.op.fitted = True
+
+
+def _first_rows(frame: Any) -> Any:
+    return frame.iloc[:LOOKED_AT]

@@ -35,9 +35,9 @@ from ..frames import distinct, frame_from_arrow
 from ..ops.categorify import Categorify
 from ..ops.group_histories import GroupHistories
 from ..ops.key_index import ABSENT, KeyIndex
-from ..ops.workflow import Workflow
+from ..ops.workflow import Workflow, fitting_on
 from ..rules import ALL_ROWS, LATEST, VALIDATION, SampleRules, Split
-from ..schedulers import fitting_on, written_by_task
+from ..schedulers import written_by_task
 from ..text_lines import bad_rows_of
 from ..times import TimeRange, joined, known_times, text_of_time
 from ..vocabularies import CATEGORIES
@@ -372,7 +372,7 @@ class _Run:
             events = replace(events, marks=self.work / "trains")
         with settings.narrator.phase("fitting the workflow", 1) as report:
             try:
-                with fitting_on(settings.scheduler), quiet_merlin():
+                with fitting_on(workflow, settings.scheduler.compute), quiet_merlin():
                     if settings.fitted is None:
                         workflow.fit(events.dataset())
                     else:
@@ -446,8 +446,7 @@ class _Run:
         group = writer.group
         summary.domains = {name: group.sizes[name] for name in group.columns.domains}
         try:
-            with fitting_on(settings.scheduler):
-                written = writer.write_users()
+            written = writer.write_users()
         except UnfitNumberError as error:
             raise _UnfitInLog(fitted_numbers(workflow)) from error
         self._count_written(group, written)

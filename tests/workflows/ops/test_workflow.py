@@ -11,7 +11,7 @@ from merlin.dag import iter_nodes
 from merlin.io import Dataset
 
 from merlin_sim.workflows.ops import Categorify
-from merlin_sim.workflows.ops.workflow import ScheduledExecutor, Workflow
+from merlin_sim.workflows.ops.workflow import Workflow, fitting_on
 from merlin_sim.workflows.schedulers import SingleProcess
 
 
@@ -40,8 +40,8 @@ def test_the_scheduler_computes_what_operators_learn(workers, tmp_path):
         return [*scheduler.compute(delayed)]
 
     ours = Workflow(graph(tmp_path / "ours"))
-    ours.executor = ScheduledExecutor(ours, compute)
-    ours.fit(dataset())
+    with fitting_on(ours, compute):
+        ours.fit(dataset())
     theirs = nvt.Workflow(graph(tmp_path / "theirs")).fit(dataset())
     pd.testing.assert_frame_equal(ours.transform(frame(9)), theirs.transform(frame(9)))
     assert sorted(phases) == [1, 1, 1, 4]  # four partitions, a column's keys, median, mean
