@@ -62,21 +62,6 @@ def open_loader_of_train(dataset):
     return open_loader(dataset, "train", dataset.schema.column_names, 50, Ranks())
 
 
-@pytest.mark.parametrize(
-    ("size", "takes", "candidates"), [(64, True, 16), (40, True, None), (64, False, None)]
-)
-def test_a_batch_that_holds_no_whole_rows_of_candidates_has_plain_rows(
-    dataset, size, takes, candidates
-):
-    model = built(dataset)
-    steps = model._input(size, takes).training(dataset, Ranks(), True, 0, None)
-    [(given, _)] = steps.take(1)
-    columns, labels, _ = steps.make(given)
-    steps.close()
-    assert labels.shape[1:] == [candidates or 1]
-    assert ("history_end" in columns) == (candidates is not None)
-
-
 def test_a_family_takes_candidates_where_its_model_s_class_says_so():
     take = {name for name, family in families().items() if family.takes_candidates}
     assert take == {"din", "dien", "sim", "eta", "sdim", "twin", "stca"}

@@ -55,6 +55,7 @@ def assert_same_steps(model, batch, labels):
         assert np.linalg.norm(ours - theirs) <= 1e-5 * np.linalg.norm(theirs) + 1e-9, variable.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", MODELS)
 def test_a_step_is_the_same_with_ties_and_short_histories(
     family, make_schema, make_columns, as_batch

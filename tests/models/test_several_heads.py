@@ -66,7 +66,7 @@ def test_three_heads_train_evaluate_predict_save_and_load(
 ):
     loader = write(tmp_path / "rows.parquet", schema, make_columns, make_schema)
     block = DINBlock.from_schema(schema, embedding_dim=4, stage_two_mlp_dims=(8,))
-    model = mm.Model(block, mm.OutputBlock(schema))
+    model = mm.Model(block.connect(mm.MLPBlock([4])), mm.OutputBlock(schema))
     model.compile("adam")
     history = model.fit(loader(), epochs=4, verbose=0).history
     assert history["loss"][-1] < history["loss"][0]

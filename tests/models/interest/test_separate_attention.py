@@ -40,8 +40,7 @@ def taken(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width", [4, 6])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "width"), zip(KINDS, (4, 6, 6, 4, 6), strict=True))
 def test_with_equal_tables_it_is_the_model_with_one_and_gradients_add_up(kind, width, make_schema):
     """Those of attention are as wide as those that are given, whatever the others are."""
     schema = make_schema()

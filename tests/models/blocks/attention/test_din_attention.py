@@ -8,8 +8,7 @@ from merlin_sim.models.blocks.attention import DINAttention
 from merlin_sim.models.blocks.checks import OptionError
 
 
-@pytest.mark.parametrize("attention", ["dot", "activation_unit"])
-@pytest.mark.parametrize("candidates", [1, 3])
+@pytest.mark.parametrize(("attention", "candidates"), [("dot", 1), ("activation_unit", 3)])
 def test_contract(contract_step, arrays, attention, candidates):
     contract_step(
         lambda: DINAttention(attention),

@@ -8,8 +8,7 @@ from merlin_sim.models.blocks.checks import OptionError
 from merlin_sim.models.blocks.search.history_split import HistorySplit
 
 
-@pytest.mark.parametrize("long_length", [0, 4, 6])
-@pytest.mark.parametrize("has_ends", [False, True])
+@pytest.mark.parametrize(("long_length", "has_ends"), [(0, True), (4, False), (6, True)])
 def test_contract(contract_step, arrays, long_length, has_ends):
     ends = tf.constant([[6, 5], [4, 6], [0, 1], [6, 6], [2, 3]])
     contract_step(

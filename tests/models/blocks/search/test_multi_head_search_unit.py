@@ -13,8 +13,7 @@ from merlin_sim.models.blocks.search.search_and_attention import (
 from merlin_sim.models.blocks.search.search_units import GeneralSearchUnit
 
 
-@pytest.mark.parametrize("stage_one", [False, True])
-@pytest.mark.parametrize("time_dim", [0, 3])
+@pytest.mark.parametrize(("stage_one", "time_dim"), [(False, 0), (True, 3)])
 def test_contract(contract_step, arrays, time_dim, stage_one):
     def inputs(batch):
         target, history = arrays.target_and_history(batch, time_dim)
