@@ -76,6 +76,12 @@ def servable(model, dataset, tmp_path_factory) -> Servable:
 
 
 @pytest.fixture(scope="session")
+def second(make_model, dataset, tmp_path_factory) -> Path:
+    """The export of another model of the same dataset."""
+    return export_model(make_model("din"), dataset, tmp_path_factory.mktemp("exports") / "second")
+
+
+@pytest.fixture(scope="session")
 def scorer(servable) -> Scorer:
     return Scorer(servable)
 

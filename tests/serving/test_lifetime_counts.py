@@ -131,7 +131,7 @@ def test_a_ranking_counts_the_whole_history(home, log):
     servable = Servable.open(home / "servable")
     catalogue, encoder = Catalogue.of(servable), EventEncoder(servable)
     ids = np.arange(1, len(catalogue.keys))
-    for who, rows in [*log.groupby("who")][:3]:
+    for who, rows in [*log.groupby("who")][:1]:
         items = rows["what"].tolist()
         assert len(items) > 4 * WINDOW
         ranked = Ranker(servable, catalogue).score(UserHistory({"who": who}, items), ids, {})

@@ -328,15 +328,3 @@ def test_a_user_whose_history_cannot_be_read_is_a_bad_row(servable, scorer, even
     assert store.reads == [20]  # together
     with pytest.raises(MerlinSimError, match="line 4: the history that is kept of this user"):
         score_file(scorer, encoder, *paths, overwrite=True)
-
-
-def test_rows_that_no_file_of_scores_can_hold_are_left_out(scorer, encoder, events, tmp_path):
-    bad = [{**events[0], "user_id": "\ud800"}, {**events[0], "candidates": ["\ud800", 2**70]}]
-    bad += [{**events[0], "history": [{"item_id": "\ud800"}]}, {**events[0], "user_id": 2**70}]
-    write_jsonl(tmp_path / "e.jsonl", [*events[:3], *bad, *events[3:5]])
-    for name in ("s.jsonl", "s.parquet"):
-        summary = score_file(
-            scorer, encoder, tmp_path / "e.jsonl", tmp_path / name, on_bad_rows="skip"
-        )
-        assert (summary.events, summary.bad_rows.count) == (5, 4)
-        assert [row["line"] for row in read_scores(tmp_path / name)] == [1, 2, 3, 8, 9]

@@ -8,9 +8,6 @@ from scipy.stats import ks_2samp
 
 from merlin_sim.serving.deployment.drift import SeenColumns
 from merlin_sim.serving.deployment.drift_findings import (
-    IDS,
-    LENGTHS,
-    NUMBERS,
     DriftBounds,
     bins_of_values,
     by_popularity,
@@ -72,13 +69,6 @@ def by_feature(new: SeenColumns) -> dict:
     return {found.feature: found for found in compare(seen(), new, BOUNDS)}
 
 
-def test_the_same_data_have_not_drifted():
-    found = by_feature(seen())
-    assert set(found) == {"label", "item", "price", "history"}
-    assert not any(finding.drifted for finding in found.values())
-    assert all(finding.ks == 0 and abs(finding.psi) < 1e-9 for finding in found.values())
-
-
 def test_each_kind_of_drift_is_told_of_its_feature_alone():
     for new, feature, said in (
         (seen(clicks=600), "label", "clicks 50.0% to 60.0%"),
@@ -92,18 +82,10 @@ def test_each_kind_of_drift_is_told_of_its_feature_alone():
         assert drifted[0].to_dict()["drifted"] is True
 
 
-def test_ids_of_keys_that_the_reference_lacks_are_unknown():
-    finding = by_feature(seen(ids=(50, 500, 250, 80, 70, 50)))["item"]
-    assert (finding.kind, finding.reference, finding.new) == (IDS, 1000, 1000)
-    assert (finding.reference_unknown, finding.new_unknown) == (0.0, 0.17)
-    assert "unknown 0.0% to 17.0%" in finding.reasons
-
-
 def test_means_are_told():
     found = by_feature(seen(prices=0.5, longer=1))
     assert abs(found["price"].new_mean - found["price"].reference_mean - 0.5) < 1e-5
     assert abs(found["history"].new_mean - found["history"].reference_mean - 1) < 1e-9
-    assert (found["price"].kind, found["history"].kind) == (NUMBERS, LENGTHS)
 
 
 def test_a_column_of_one_side_is_not_compared():

@@ -1,4 +1,4 @@
-"""A small dataset from raw logs, two towers and a ranker with random weights, and their index."""
+"""Two towers and a ranker with random weights, of the small dataset, and their index."""
 
 from __future__ import annotations
 
@@ -6,34 +6,11 @@ import pytest
 import tensorflow as tf
 from small_runs import TWO_TOWER
 
-from merlin_sim.foundation.progress import Silence
 from merlin_sim.models import build_model
-from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.serving.retrieval.index import write_index
 from merlin_sim.serving.retrieval.towers import Towers
 from merlin_sim.serving.servable import Servable
 from merlin_sim.serving.triton.export import export_model
-from merlin_sim.workflows.amazon import AmazonReviews, amazon_files, read_categories
-from merlin_sim.workflows.preprocess.preprocess_log import PreprocessLog
-from merlin_sim.workflows.rules import ALL_ROWS, ITEM_ORDER, SampleRules
-from merlin_sim.workflows.schedulers import SingleProcess
-from merlin_sim.workflows.synthetic.amazon_logs import PlantedBehaviour, synthesize
-
-BEHAVIOUR = PlantedBehaviour(users=40, items=300, categories=8, mean_length=30.0, seed=3)
-
-
-@pytest.fixture(scope="session")
-def dataset(tmp_path_factory):
-    home = tmp_path_factory.mktemp("retrieval")
-    (home / "raw").mkdir()
-    synthesize(home / "raw", BEHAVIOUR)
-    reviews, metadata = amazon_files(home / "raw", "reviews_Books.json", "meta_Books.json")
-    PreprocessLog(
-        AmazonReviews(reviews),
-        SampleRules(max_sequence_length=20, equal_times=ITEM_ORDER, fit_on=ALL_ROWS),
-        given=lambda: read_categories(metadata, SingleProcess(), Silence(), "fail"),
-    ).write(home / "dataset")
-    return DatasetDirectory.open(home / "dataset")
 
 
 def exported(dataset, path, model_type, seed=1, **options):

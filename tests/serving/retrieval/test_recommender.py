@@ -237,16 +237,6 @@ def test_all_that_retrieve_together_fail_together(towers, index, kept, users, mo
     assert sorted(place for place, _ in recommender.recommend_all(questions)) == [*range(9)]
 
 
-def test_whatever_fails_while_several_retrieve_is_their_answer(towers, index, kept, users):
-    def fails(stage, seconds):
-        raise ValueError("not counted")
-
-    known = kept.of(users)
-    questions = [Question(known[user], 3) for user in users[:9]]
-    found = dict(Recommender(towers, index, observe=fails).recommend_all(questions))
-    assert [str(found[place]) for place in range(9)] == ["not counted"] * 9
-
-
 def test_both_models_are_called_before_the_first_question(towers, index, ranker, monkeypatch):
     recommender = Recommender(towers, index, ranker, retrieved=30)
     called = []

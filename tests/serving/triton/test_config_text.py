@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from merlin_sim.serving.triton.repository import TEXT, EnsembleStep, TritonModel, TritonTensor
+from merlin_sim.serving.triton.repository import TEXT, TritonModel, TritonTensor
 
 model_config = pytest.importorskip("tritonclient.grpc.model_config_pb2")
 text_format = pytest.importorskip("google.protobuf.text_format")
@@ -34,28 +34,9 @@ def test_a_model_of_the_python_backend():
     assert parsed.parameters["é"].string_value == "ü"
 
 
-def test_without_a_common_axis_there_is_no_dynamic_batching():
-    tensors = [TritonTensor("a", "int64", (-1,)), TritonTensor("b", "int32", (-1, 3))]
-    parsed = parse(TritonModel("ids", tensors, tensors[:1], backend="tensorflow"))
-    assert parsed.max_batch_size == 0
-    assert not parsed.HasField("dynamic_batching")
-    assert [list(tensor.dims) for tensor in parsed.input] == [[-1], [-1, 3]]
-
-
 @pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint8", "float16", "bool"])
 def test_every_dtype_has_triton_s_name(dtype):
     names = {"float16": "TYPE_FP16"}
     parsed = parse(TritonModel("m", [TritonTensor("a", dtype, (1,))], [], backend="python"))
     expected = names.get(dtype, f"TYPE_{dtype.upper()}")
     assert model_config.DataType.Name(parsed.input[0].data_type) == expected
-
-
-def test_an_ensemble():
-    steps = [EnsembleStep("one", {"x": "a"}, {"y": "b"}), EnsembleStep("two", {"b": "b"}, {})]
-    tensor = TritonTensor("a", "float32", (1,))
-    parsed = parse(TritonModel("both", [tensor], [tensor], steps=steps))
-    assert parsed.platform == "ensemble"
-    found = [(s.model_name, s.model_version) for s in parsed.ensemble_scheduling.step]
-    assert found == [("one", -1), ("two", -1)]
-    assert dict(parsed.ensemble_scheduling.step[0].input_map) == {"x": "a"}
-    assert dict(parsed.ensemble_scheduling.step[0].output_map) == {"y": "b"}

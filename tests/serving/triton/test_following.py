@@ -21,7 +21,6 @@ from merlin_sim.serving.encoder import EventEncoder
 from merlin_sim.serving.request_log import logged_files
 from merlin_sim.serving.scorer import Scorer
 from merlin_sim.serving.servable import Servable
-from merlin_sim.serving.triton.export import export_model
 from merlin_sim.serving.versions import Canary, meets_canary
 
 pytest.importorskip("pytriton")
@@ -30,12 +29,6 @@ import tritonclient.grpc  # noqa: E402
 from tritonclient.utils import InferenceServerException  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-
-
-@pytest.fixture(scope="module")
-def second(make_model, dataset, tmp_path_factory):
-    """Another model of the same dataset."""
-    return export_model(make_model("din"), dataset, tmp_path_factory.mktemp("exports") / "second")
 
 
 class Asking:

@@ -211,17 +211,7 @@ def test_a_request_is_handed_on_as_it_is_and_so_is_its_answer(front):
 
 MANAGEMENT = [
     ("POST", "/v2/repository/index"),
-    ("POST", "/v2/repository/models/events/load"),
-    ("POST", "/v2/repository/models/events/unload"),
-    ("POST", "/v2/systemsharedmemory/region/a/register"),
-    ("GET", "/v2/systemsharedmemory/status"),
-    ("POST", "/v2/cudasharedmemory/region/a/register"),
-    ("GET", "/v2/trace/setting"),
-    ("POST", "/v2/models/events/trace/setting"),
-    ("POST", "/v2/logging"),
     ("GET", "/v2/models/events/config"),
-    ("GET", "/v2/models/events/stats"),
-    ("GET", "/v2/models/stats"),
     ("GET", "/metrics"),
     ("POST", "/v2/models/events%2Finfer"),
     ("POST", "/v2/models/../repository/index"),

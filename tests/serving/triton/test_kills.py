@@ -49,10 +49,6 @@ def kill_triton(server):
     psutil.Process(server.process.pid).kill()
 
 
-def kill_stub(server):
-    psutil.Process(processes_of(server.replicas.active.folder, "events")[0]).kill()
-
-
 def kill_worker(server):
     psutil.Process(processes_of(server.replicas.active.folder, "events")[1]).kill()
 
@@ -61,10 +57,6 @@ def stop_worker(server):
     psutil.Process(processes_of(server.replicas.active.folder, "events")[1]).send_signal(
         signal.SIGSTOP
     )
-
-
-def stop_triton(server):
-    psutil.Process(server.process.pid).send_signal(signal.SIGSTOP)
 
 
 def kill_fork_server(server):
@@ -82,9 +74,7 @@ def server(servable):
     assert not alive
 
 
-@pytest.mark.parametrize(
-    "happens", [kill_triton, kill_stub, kill_worker, stop_worker, stop_triton, kill_fork_server]
-)
+@pytest.mark.parametrize("happens", [kill_triton, kill_worker, stop_worker, kill_fork_server])
 def test_nothing_is_lost_or_wrong_whatever_ends_or_hangs(server, events, expected, happens):
     clients = [
         Client(server, ("http", "grpc")[n % 2], events, expected, 3 * n) for n in range(CLIENTS)
@@ -108,34 +98,3 @@ def test_nothing_is_lost_or_wrong_whatever_ends_or_hangs(server, events, expecte
             client.join()
     assert [client.wrong for client in clients] == [[]] * CLIENTS
     np.testing.assert_allclose(infer_events(server, "http", events)[:, 0], expected, atol=1e-5)
-
-
-def test_a_model_whose_process_is_killed_again_and_again_answers_on(server, events, expected):
-    """Its stub in Triton asks for another, and asks that again what the one before had in hand."""
-    ending, wrong = threading.Event(), []
-
-    def ask_on():
-        while not ending.is_set():
-            try:
-                found = infer_events(server, "http", [events[1]])[0, 0]
-            except Exception as error:
-                wrong.append(repr(error))
-                return
-            if abs(found - expected[1]) > 1e-5:
-                wrong.append(found)
-
-    clients = [threading.Thread(target=ask_on) for _ in range(3)]
-    for client in clients:
-        client.start()
-    folder = server.replicas.active.folder
-    try:
-        for _ in range(3):
-            worker = processes_of(folder, "events")[1]
-            psutil.Process(worker).kill()
-            until(lambda worker=worker: processes_of(folder, "events")[1] != worker)
-            assert infer_events(server, "http", [events[0]]).size == 1
-    finally:
-        ending.set()
-        for client in clients:
-            client.join()
-    assert not wrong

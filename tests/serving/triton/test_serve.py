@@ -71,10 +71,9 @@ def test_events_of_one_request_may_have_any_number_of_candidates(
     assert (scores[1] == -1).all() and (scores[2, 3:] == -1).all()
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_thousand_events_of_one_request_are_answered_in_order(server, protocol, events, expected):
+def test_a_thousand_events_of_one_request_are_answered_in_order(server, events, expected):
     order = np.random.default_rng(1).integers(0, len(events), 1000)
-    scores = infer_events(server, protocol, [events[place] for place in order])
+    scores = infer_events(server, "grpc", [events[place] for place in order])
     np.testing.assert_allclose(scores[:, 0], np.asarray(expected)[order], atol=1e-5)
 
 
@@ -110,16 +109,6 @@ def test_ids_of_one_user_go_with_all_candidates(server, protocol, events, encode
     one = infer(server, protocol, "ids", one_user_batch(encoded, encoder.columns), "score")
     plain = scorer.score_ids(plain_batch([encoded], encoder.columns))
     np.testing.assert_allclose(one[:, 0], plain, atol=1e-5)
-
-
-def test_plain_http_from_raw_keys(server, events, expected):
-    """What curl would send."""
-    text = json.dumps(events[0])
-    body = {"inputs": [{"name": "event", "shape": [1, 1], "datatype": "BYTES", "data": [text]}]}
-    url = f"http://127.0.0.1:{server.http_port}/v2/models/events/infer"
-    with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=100) as response:
-        answer = json.load(response)
-    assert answer["outputs"][0]["data"] == pytest.approx([expected[0]], abs=1e-5)
 
 
 def test_a_browser_is_shown_the_score_of_a_raw_event(server, servable, events, expected):

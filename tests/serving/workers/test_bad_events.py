@@ -14,7 +14,6 @@ from merlin_sim.serving.histories.open_store import open_store
 from merlin_sim.serving.histories.store import History, StoreError
 from merlin_sim.serving.limits import UnavailableError
 from merlin_sim.serving.settings import LogSettings, ModelSettings
-from merlin_sim.serving.triton.export import export_model
 from merlin_sim.serving.versions import Canary
 from merlin_sim.serving.workers import events_model
 from merlin_sim.serving.workers.events_model import EventsModel
@@ -62,13 +61,12 @@ class UnreadableStore:
         """Nothing to close."""
 
 
-@pytest.fixture(scope="module", params=["plain", "canary", "histories", "canary and histories"])
-def told(request, servable, make_model, dataset, tmp_path_factory):
+@pytest.fixture(scope="module", params=["plain", "canary and histories"])
+def told(request, servable, second, tmp_path_factory):
     """The model `events`, as the server was told to have it."""
     home = tmp_path_factory.mktemp("model")
     more = {}
     if "canary" in request.param:
-        second = export_model(make_model("din"), dataset, home / "second")
         more |= {"version": 1, "canary": Canary(2, 0.5), "canary_servable": second}
     if "histories" in request.param:
         open_store(str(home / "store"), create=True).close()
