@@ -124,23 +124,19 @@ def test_the_samples_are_those_of_before(datasets, case):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("candidates", [1, 8])
-@pytest.mark.parametrize("not_in_history", [False, True])
-def test_eager_graph_and_xla_give_the_same_integers(datasets, candidates, not_in_history):
-    dataset = datasets(True, "minutes", 1, not_in_history, "popularity")
+def test_eager_graph_and_xla_give_the_same_integers(datasets, candidates):
+    dataset = datasets(True, "minutes", 1, True, "popularity")
     loader = loader_of(dataset, candidates, shuffle=True)
     assert_compiled_alike(loader.make, next(loader.inputs()))
 
 
 @pytest.mark.parametrize("candidates", [1, 8])
-@pytest.mark.parametrize("not_in_history", [False, True])
-def test_a_gpu_has_a_kernel_for_all_that_is_as_large_as_a_batch(
-    datasets, monkeypatch, candidates, not_in_history
-):
+def test_a_gpu_has_a_kernel_for_all_that_is_as_large_as_a_batch(datasets, monkeypatch, candidates):
     """TensorFlow computes some ops of int32 in the host's memory alone: none may be left."""
     for module in (sample_columns, user_rows):
         monkeypatch.setattr(module, "id_type", lambda largest: tf.int64)
     monkeypatch.setattr(loaders, "_resident", WeakValueDictionary())
-    dataset = datasets(True, "minutes", 1, not_in_history, "popularity")
+    dataset = datasets(True, "minutes", 1, True, "popularity")
     loader = loader_of(dataset, candidates, shuffle=False)
     given = next(loader.inputs())
     graph = tf.function(loader.make, autograph=False).get_concrete_function(given).graph
@@ -148,9 +144,8 @@ def test_a_gpu_has_a_kernel_for_all_that_is_as_large_as_a_batch(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("candidates", [1, 8])
-def test_what_a_gpu_is_asked_runs_without_one(datasets, candidates):
-    seen = gpu_worker.samples(datasets(True, "minutes", 1, True, "popularity").path, candidates)
+def test_what_a_gpu_is_asked_runs_without_one(datasets):
+    seen = gpu_worker.samples(datasets(True, "minutes", 1, True, "popularity").path, 8)
     assert seen["same"] and seen["batches"] > 5
 
 

@@ -49,8 +49,7 @@ COUNTS = FEATURES.replace(
 )
 WITHOUT_ENCODINGS = FEATURES[: FEATURES.index("encodings:")]
 KINDS = {
-    "labels": (FEATURES, ["--label_column", "clicked"]),
-    "labels and two negatives": (
+    "labels": (
         FEATURES,
         ["--label_column", "clicked", "--negatives", "uniform", "--negatives_per_positive", "2"],
     ),
@@ -195,10 +194,13 @@ def stored_rows(datasets):
     return read
 
 
-MOVING = [("labels and two negatives", True), ("behaviours", True)]
-
-
-@pytest.mark.parametrize("kind, moving", [*((kind, False) for kind in KINDS), *MOVING])
+@pytest.mark.parametrize(
+    "kind, moving",
+    [
+        *((kind, False) for kind in KINDS if kind != "behaviours"),
+        *(("labels", True), ("behaviours", True)),
+    ],
+)
 def test_rows_of_users_are_the_samples_that_are_stored(datasets, stored_rows, kind, moving):
     users, _ = datasets(kind, moving)
     for mapping in ("train", "test" if moving else "validation"):  # of test, candidates do it too
@@ -208,7 +210,10 @@ def test_rows_of_users_are_the_samples_that_are_stored(datasets, stored_rows, ki
 
 @pytest.mark.parametrize(
     "kind, memory",
-    [*((kind, 4096) for kind in KINDS), ("labels", 0.005), ("behaviours and labels", 0.005)],
+    [
+        *((kind, 4096) for kind in ("labels", "all taken", "lifetimes")),
+        ("behaviours and labels", 0.005),
+    ],
 )
 def test_candidates_are_the_rows_and_see_what_those_see(datasets, stored_rows, kind, memory):
     users, _ = datasets(kind)
@@ -221,9 +226,9 @@ def test_candidates_are_the_rows_and_see_what_those_see(datasets, stored_rows, k
 
 
 def test_where_ids_of_items_change_a_row_has_one_position(datasets, stored_rows):
-    users, _ = datasets("labels and two negatives", moving=True)
+    users, _ = datasets("labels", moving=True)
     loader = with_channels(loader_of(users, candidates=3), users)
-    stored = stored_rows("labels and two negatives", True, "train")
+    stored = stored_rows("labels", True, "train")
     np.testing.assert_array_equal(rows_of(loader), stored)
     with pytest.raises(MerlinSimError, match="`candidates` should be 3.* histories hold shelf"):
         loader_of(users, candidates=6)
@@ -232,8 +237,7 @@ def test_where_ids_of_items_change_a_row_has_one_position(datasets, stored_rows)
 @pytest.mark.parametrize(
     "kind, candidates",
     [
-        ("labels and two negatives", 1),
-        ("labels and two negatives", 3),
+        ("labels", 3),
         ("behaviours", 1),
         ("lifetimes", 3),
     ],
@@ -254,14 +258,13 @@ def test_all_that_interactions_take_on_a_gpu_is_counted(datasets, kind):
     assert sum(tensor.dtype.size for tensor in taken.values()) <= rows.bytes_of_interaction
 
 
-@pytest.mark.parametrize("candidates", [1, 3])
-def test_a_gpu_has_a_kernel_for_all_that_is_as_large_as_a_batch(datasets, monkeypatch, candidates):
+def test_a_gpu_has_a_kernel_for_all_that_is_as_large_as_a_batch(datasets, monkeypatch):
     for module in (sample_columns, user_rows):
         monkeypatch.setattr(module, "id_type", lambda largest: tf.int64)
     monkeypatch.setattr(loaders, "_resident", WeakValueDictionary())
     monkeypatch.setattr(sample_loader, "_made", WeakValueDictionary())
-    users, _ = datasets("labels and two negatives", moving=True)
-    loader = loader_of(users, candidates=candidates)
+    users, _ = datasets("labels", moving=True)
+    loader = loader_of(users, candidates=3)
     given = next(loader.inputs())
     graph = tf.function(loader.make, autograph=False).get_concrete_function(given).graph
     assert without_gpu_kernel(graph, at_least=60) == []
@@ -291,8 +294,7 @@ def digest(batch):
     return hashlib.sha256(b"".join(values.tobytes() for values in flat)).hexdigest()
 
 
-@pytest.mark.parametrize("options", [(), ("--negatives_not_in_history",)])
-def test_users_without_a_history_have_samples_too(tmp_path, monkeypatch, options):
+def test_users_without_a_history_have_samples_too(tmp_path, monkeypatch):
     """They took items alone that the fitted workflow does not know; the last one is such a user."""
     monkeypatch.setattr(dataset_writer, "INTERACTIONS_PER_GROUP", 4)
     users = "abcdefg"
@@ -305,7 +307,7 @@ def test_users_without_a_history_have_samples_too(tmp_path, monkeypatch, options
     (tmp_path / "features.yaml").write_text("time_intervals: seconds")
     columns = ["--user_column", "who", "--item_column", "what", "--timestamp_column", "when"]
     columns += ["--label_column", "clicked", "--features", tmp_path / "features.yaml"]
-    columns += ["--negatives", "uniform", "--max_sequence_length", LENGTH, *options]
+    columns += ["--negatives", "uniform", "--max_sequence_length", LENGTH]
     for name, rows, given in (
         ("first", first, [*columns, "--fit_on", "all"]),
         ("users", then, ["--fitted", tmp_path / "first", "--layout", "users"]),

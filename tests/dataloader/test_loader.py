@@ -182,8 +182,7 @@ def test_batches_come_from_threads_that_end_with_the_epoch(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("memory", [0, 100])
-@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("own, memory", [(False, 0), (True, 100)])
 def test_whoever_drops_an_iterator_leaves_no_thread_and_no_data(tmp_path, monkeypatch, own, memory):
     kept = []
     read = StoredRows.read

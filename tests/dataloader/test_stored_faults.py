@@ -232,7 +232,7 @@ def test_damaged_footers_are_refused_or_read(tmp_path):
     expected, outcomes = rows(), set()
     length = int.from_bytes(data[-8:-4], "little")
     random = np.random.default_rng(4)
-    for place in random.permutation(np.arange(len(data) - 8 - length, len(data)))[:250]:
+    for place in random.permutation(np.arange(len(data) - 8 - length, len(data)))[:120]:
         changed = bytearray(data)
         changed[place] ^= 1 << random.integers(8)
         path.write_bytes(changed)
