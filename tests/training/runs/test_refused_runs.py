@@ -148,9 +148,7 @@ class TestRefusals:
             run(config(results_dir=tmp_path / "file"))
 
     @pytest.mark.slow
-    @pytest.mark.parametrize(
-        "name", ["log.json", "config.yaml", ".run.json.{pid}", ".evaluation.json.{pid}"]
-    )
+    @pytest.mark.parametrize("name", ["log.json", ".evaluation.json.{pid}"])
     def test_a_full_results_dir(self, config, tmp_path, name):
         """The system itself says that there is no space: the file lies on /dev/full."""
         results = tmp_path / "results"

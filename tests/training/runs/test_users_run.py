@@ -10,22 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import tensorflow as tf
 from processes import command, entries, horovodrun, losses
 from processes import run as run_command
-from small_users import LONGEST, RULES, write_users_dataset
-from steps_in_graph import on_batches
+from small_users import RULES, write_users_dataset
 from warm import warm
 
-from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.foundation.ranks import Ranks
-from merlin_sim.models import build_model
-from merlin_sim.parallel.steps.loss_scale import LossScale
-from merlin_sim.parallel.steps.optimizers import make_optimizer
-from merlin_sim.parallel.steps.sample_batch import SampleBatch
-from merlin_sim.parallel.steps.train_step import TrainStep
-from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.training.evaluation.scored_rows import TEST_SCORES
 from merlin_sim.training.runs.run import run
 from merlin_sim.training.runs.run_config import RunConfig
@@ -105,7 +95,7 @@ def test_inference_scores_the_same_test_samples(users, whole, tmp_path):
         assert inferred[name] == pytest.approx(ended[name], abs=1e-6)
 
 
-@pytest.mark.parametrize("candidates", [None, 1, 4])
+@pytest.mark.parametrize("candidates", [None, 1])
 def test_saved_scores_are_joined_with_the_positions_of_users(tmp_path, candidates):
     """Two files, unequal row groups; of test some users have three positions, some none."""
     users = write_users_dataset(tmp_path / "users", [[LENGTHS[:5], LENGTHS[5:6]], [LENGTHS[6:12]]])
@@ -193,6 +183,7 @@ def test_projections_come_back_with_a_checkpoint(users, tmp_path):
     )
 
 
+@pytest.mark.parametrize("whole", [None], indirect=True, ids=["candidates"])
 def test_other_draws_within_an_epoch_are_refused(users, whole, tmp_path):
     options, directory, _ = whole
     middle = {"load_checkpoint_path": directory / "step-0000000012"}
@@ -200,48 +191,6 @@ def test_other_draws_within_an_epoch_are_refused(users, whole, tmp_path):
         run(config_of(users, tmp_path, **middle, **{**options, "fresh_negatives": False}))
     with pytest.raises(MerlinSimError, match="candidates"):
         run(config_of(users, tmp_path, **middle, **{**options, "candidates": 8}))
-
-
-def as_rows(batch):
-    """The samples of users x candidates as plain rows, each with its own copy of its window."""
-    ends, weights = batch.columns["history_end"].numpy(), batch.weights.numpy()
-    counted = np.argwhere(weights > 0)
-    rows = {}
-    for name, column in batch.columns.items():
-        values = column.numpy()
-        if name == "history_end":
-            continue
-        if values.ndim == 1:
-            made = [values[user] for user, _ in counted]
-        elif name.endswith("_trgt"):
-            made = [values[place] for place in map(tuple, counted)]
-        else:
-            made = [values[u, ends[u, c // 2] - LONGEST : ends[u, c // 2]] for u, c in counted]
-        rows[name] = tf.constant(np.stack(made))
-    labels = tf.constant(batch.labels.numpy()[weights > 0][:, None])
-    return SampleBatch(rows, labels, tf.ones_like(labels))
-
-
-def test_steps_of_candidates_are_those_of_their_samples_as_rows(users):
-    dataset = DatasetDirectory.open(users)
-    names = dataset.schema.column_names
-    feed = open_loader(dataset, "train", names, 128, Ranks(), shuffle=True, candidates=16)
-    batches = [SampleBatch(*given) for given in feed][:4]
-    counts = [np.count_nonzero(batch.weights) for batch in batches]
-    assert min(counts) < 128
-    told = []
-    for form in (lambda batch: batch, as_rows):
-        tf.keras.utils.set_random_seed(3)
-        model = build_model("din", dataset.schema, embedding_dim=4)
-        optimizer = make_optimizer("sgd", model.trainable_variables, 0.5)
-        step = TrainStep(model, optimizer, LossScale(False), Ranks())
-        results = list(map(on_batches(step), (tuple(form(batch)) for batch in batches)))
-        assert [int(result.samples) for result in results] == counts
-        losses = np.stack([result.losses.numpy() for result in results])
-        told.append((losses, [variable.numpy() for variable in model.trainable_variables]))
-    np.testing.assert_allclose(told[0][0], told[1][0], rtol=1e-5)
-    for ours, theirs in zip(told[0][1], told[1][1], strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
 
 
 def test_the_throughput_counts_samples_and_no_fillers(users, tmp_path):

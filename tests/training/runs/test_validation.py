@@ -83,7 +83,6 @@ def test_the_checkpoint_best_on_validation_data_stays(config, tmp_path, monkeypa
     "select_by, kept, best, said",
     [
         (None, ["step-0000000020"], None, None),
-        ("newest", ["step-0000000020"], None, None),
         (
             "test",
             ["step-0000000020", "step-0000000010"],

@@ -71,16 +71,6 @@ def test_a_signal_while_a_run_is_started_ends_it_too(study, programs, monkeypatc
     assert [run.poll() for run in runs] == [-signal.SIGTERM]
 
 
-def test_a_trial_that_another_process_has_just_ended_is_not_run_again(study, programs, monkeypatch):
-    started = programs("")
-    given = study(search=SEARCH)
-    memory = SearchMemory(given.root, SEARCH)
-    memory.end_early(memory.ask())
-    monkeypatch.setattr(memory, "numbers_to_run", lambda: iter([0]))
-    assert StudyRunner(given, print)._take(memory) is None
-    assert started == []
-
-
 @pytest.mark.slow
 def test_a_trial_that_fails_is_followed_by_the_next_and_tried_again_later(study, programs):
     started = programs("print('merlin-sim: no'); raise SystemExit(2)")
