@@ -26,7 +26,7 @@ silence_third_party_noise()
 # How long an example takes is the machine's, and what else runs there: nothing of it is a fault.
 # The suite has the same examples each time; `make attack` has many more, and others in each round.
 MACHINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("suite", MACHINE, derandomize=True)
+settings.register_profile("suite", MACHINE, derandomize=True, max_examples=50)
 settings.register_profile("attack", MACHINE, max_examples=500, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 

@@ -42,6 +42,7 @@ def trained(optimizer, xla):
     return step, np.concatenate(losses), model.table.numpy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_step_compiled_for_a_gpu_trains_the_same(optimizer, monkeypatch):
     _, losses, table = trained(optimizer, xla=False)

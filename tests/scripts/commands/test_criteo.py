@@ -89,6 +89,7 @@ def test_lines_of_the_log_become_what_the_model_was_tested_on(raw, dataset, enco
         assert [row[name].item() for row in encoded] == expected, name
 
 
+@pytest.mark.slow
 def test_cells_of_a_line_are_read_alike(raw, encoder):
     row = next(lines_of(raw))
     cells = {name: "" if value is None else str(value) for name, value in row.items()}
