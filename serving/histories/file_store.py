@@ -27,9 +27,13 @@ from .store import (
 )
 
 Found = TypeVar("Found")
+MOST = (1 << 63) - 1
+"""No store has so many interactions."""
 FORMAT = 3
 PATIENCE_SECONDS = 30.0
 """How long a writer waits for another process's."""
+SUMMARY_SECONDS = 0.5
+"""The same where a request waits for a model: what a summary lacks can be read as well."""
 KEEP = "keep"
 _TABLES = (
     "CREATE TABLE about (name TEXT PRIMARY KEY, value INTEGER) WITHOUT ROWID",
@@ -149,18 +153,26 @@ class FileStore(HistoryStore):
             kept = self._kept_summary(user, model)
             if kept is None and len(history.items) < min(newest, self.keep or newest):
                 return SummedHistory(history, None, history.items, None)
-            if kept is None:
-                with self._transaction() as connection:
-                    if self._kept_summary(user, model) is None:  # nor has another one begun it
-                        connection.execute(_DELETE_SINCE, (user, 1 << 62))
-                        connection.execute(_ALL_SINCE, (user,))
-                        connection.execute(_BEGIN_SUMMARY, (model, user))
-                    kept = self._kept_summary(user, model)
-            if kept is None:  # it was forgotten meanwhile
-                return SummedHistory(History([], []), None, [], None)
-            summary, through, items, last = kept
-            mark = (through, last or through)
-            return SummedHistory(history, summary, json.loads(f"[{items or ''}]"), mark)
+        if kept is None:
+            try:
+                kept = self._begin_summary(user, model)
+            except StoreError:  # another process is writing
+                return SummedHistory(history, None, self._read(user, MOST).items, None)
+        if kept is None:  # it was forgotten meanwhile
+            return SummedHistory(History([], []), None, [], None)
+        summary, through, items, last = kept
+        with self._errors():
+            since = json.loads(f"[{items or ''}]")
+        return SummedHistory(history, summary, since, (through, last or through))
+
+    def _begin_summary(self, user: str, model: str) -> Any:
+        """Mark the whole history as not in a summary, unless another one has meanwhile."""
+        with self._errors(), self._transaction(SUMMARY_SECONDS) as connection:
+            if self._kept_summary(user, model) is None:
+                connection.execute(_DELETE_SINCE, (user, MOST))
+                connection.execute(_ALL_SINCE, (user,))
+                connection.execute(_BEGIN_SUMMARY, (model, user))
+            return self._kept_summary(user, model)
 
     def _kept_summary(self, user: str, model: str) -> Any:
         named = {"user": user, "model": model}
@@ -169,7 +181,7 @@ class FileStore(HistoryStore):
     def keep_summary(self, user: str, model: str, summary: bytes, mark: tuple[int, int]) -> None:
         """See Reading."""
         was, through = mark
-        with self._errors(), self._transaction() as connection:
+        with self._errors(), self._transaction(SUMMARY_SECONDS) as connection:
             row = (summary, through, user, model, was)
             if connection.execute(_KEEP_SUMMARY, row).rowcount:
                 connection.execute(_DELETE_SINCE, (user, through))
@@ -245,12 +257,13 @@ class FileStore(HistoryStore):
         return connection
 
     @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, patience: float = PATIENCE_SECONDS) -> Iterator[sqlite3.Connection]:
         with self._writing:
             connection = self._connection
             if self._is_loading:
                 yield connection
                 return
+            connection.execute(f"PRAGMA busy_timeout = {1000 * patience:.0f}")
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection

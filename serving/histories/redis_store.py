@@ -279,9 +279,12 @@ class RedisStore(HistoryStore):
             return history
         if not version:
             return SummedHistory(history, None, history.items, None)
-        items = json.loads(f"[{since}]")
-        kept = base64.b64decode(summary) if summary else None
-        return SummedHistory(history, kept, items, (int(version), len(items)))
+        try:
+            items = json.loads(f"[{since}]")
+            kept = base64.b64decode(summary) if summary else None
+            return SummedHistory(history, kept, items, (int(version), len(items)))
+        except ValueError as error:
+            return StoreError(f"{self.shown}: the summary of {user:.60} is none: {error}.")
 
     def keep_summary(self, user: str, model: str, summary: bytes, mark: tuple[int, int]) -> None:
         """See Reading."""

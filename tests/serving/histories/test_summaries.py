@@ -135,6 +135,26 @@ def test_summary_and_rest_are_the_whole_history_whatever_happens(store, seed):
             assert total(read(store, user, A)) == expected[user]
 
 
+def test_a_damaged_summary_is_refused(store):
+    store.append(interactions("1", range(6)))
+    assert grow(store, "1") == 15
+    store.append([Interaction("1", "{", 0)])  # older than what is read besides
+    (found,) = store.read_summed(["1"], NEWEST, A)
+    assert isinstance(found, StoreError)
+
+
+def test_a_request_waits_for_no_other_writer_of_a_file(tmp_path):
+    store = open_store(str(tmp_path / "store"), create=True)
+    store.append(interactions("1", range(6)) + interactions("2", range(6)))
+    begun = read(store, "1")
+    with open_store(str(tmp_path / "store")).load(overwrite=True):
+        found = read(store, "2")
+        assert (found.summary, found.since, found.mark) == (None, [0, 1, 2, 3, 4, 5], None)
+        with pytest.raises(StoreError, match="locked"):
+            store.keep_summary("1", A, b"15", begun.mark)
+        assert read(store, "1") == begun
+
+
 def test_nothing_is_lost_or_counted_twice_while_several_append_and_grow(store):
     store.append(interactions("1", range(NEWEST)))
 
