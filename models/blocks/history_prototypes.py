@@ -11,21 +11,26 @@ from .checks import check_positive
 from .serialization import ConfiguredBlock, register_block
 from .shapes import as_rows, sharing_of, sizes
 
+FIRST_DEVIATION = 2.0
+"""Of the prototypes' numbers at the start: of 32, a position then belongs to about four."""
+
 
 @register_block
 class HistoryPrototypes(ConfiguredBlock):
     """Distribute a history over prototypes, then attend to what each of them has.
 
-        s_t = softmax over the prototypes k of p_k . h_t / |h_t|
-        summary_k = [sum_t s_tk h_t, n_k],    n_k = sum_t s_tk
+        s_k(h) = softmax over the prototypes k of p_k . h / |h|
+        summary_k = [sum_t s_k(h_t) h_t, n_k],    n_k = sum_t s_k(h_t)
 
     The softmax is over prototypes, not over positions: a history's summary is the sum of those of
-    its parts, in any order, and has one size for any length. Then, for each head of
-    :class:`~.attention.TargetAttention` over the means m_k = sum_t s_tk h_t / n_k,
+    its parts, in any order, and has one size for any length. Of a target e, which has shares in the
+    prototypes too, each head of :class:`~.attention.TargetAttention` over the means
+    m_k = sum_t s_k(h_t) h_t / n_k gives
 
-        [sum_k softmax(score_k + log n_k) m_k V,  log(1 + sum_k n_k sigmoid(score_k + b))]
+        [sum_k softmax(score_k + log c_k) m_k V,  log(1 + sum_k c_k sigmoid(score_k + b))]
 
-    so that a prototype counts as often as it has positions. An empty history gives zeros.
+    with c_k = s_k(e) n_k, how many positions share the target's prototypes. An empty history gives
+    zeros.
 
     >>> prototypes = HistoryPrototypes(prototypes=2, heads=2, head_dim=3)
     >>> prototypes.build(tf.TensorShape([None, None, 4]))
@@ -59,7 +64,7 @@ class HistoryPrototypes(ConfiguredBlock):
 
     def build(self, input_shape: Any) -> None:
         """Create prototypes, bias and attention for candidates of [users, candidates, dim]."""
-        normal = tf.keras.initializers.RandomNormal(stddev=1.0)
+        normal = tf.keras.initializers.RandomNormal(stddev=FIRST_DEVIATION)
         first = tf.keras.initializers.Constant(FIRST_BIAS)
         shape = [self.prototypes, int(input_shape[-1])]
         kept = {"experimental_autocast": False}
@@ -76,14 +81,18 @@ class HistoryPrototypes(ConfiguredBlock):
             history_mask: [users, windows, history], bool.
         """
         history = tf.cast(history, tf.float32)
-        directions = tf.math.l2_normalize(history, axis=-1)
-        shares = tf.nn.softmax(tf.matmul(self.vectors, directions, transpose_b=True), axis=1)
+        shares = tf.transpose(self._shares(history), [0, 2, 1])
         seen = tf.cast(history_mask, tf.float32)[:, :, tf.newaxis]
         shares = shares[:, tf.newaxis] * seen  # [users, windows, prototypes, history]
         users, windows, prototypes, length = sizes(shares)
         counted = tf.concat([history, tf.ones_like(history[..., :1])], axis=-1)
         sums = tf.matmul(tf.reshape(shares, [users, windows * prototypes, length]), counted)
         return tf.reshape(sums, [users, windows, prototypes, sizes(counted)[2]])
+
+    def _shares(self, vectors: tf.Tensor) -> tf.Tensor:
+        """Distribute vectors over the prototypes: [users, rows, dim] -> [.., prototypes]."""
+        directions = tf.math.l2_normalize(tf.cast(vectors, tf.float32), axis=-1)
+        return tf.nn.softmax(tf.matmul(directions, self.vectors, transpose_b=True))
 
     def call(self, candidates: tf.Tensor, summary: tf.Tensor) -> tf.Tensor:
         """Return what the heads find: [users, candidates, :attr:`attended_dim`].
@@ -99,7 +108,8 @@ class HistoryPrototypes(ConfiguredBlock):
         of_windows = tf.cast(as_rows(summary), tf.float32)
         positions = of_windows[..., -1]  # [users x windows, prototypes]
         means = tf.math.divide_no_nan(of_windows[..., :-1], positions[..., tf.newaxis])
-        positions = positions[:, tf.newaxis, tf.newaxis]
+        positions = positions[:, tf.newaxis] * self._shares(target)
+        positions = positions[:, :, tf.newaxis]
         scores = self.attention.scores(target, means)  # [users x windows, sharing, heads, ..]
         weights = tf.nn.softmax(scores + tf.math.log(tf.maximum(positions, 1e-30)))
         attended = self.attention.attend(weights, means)

@@ -45,12 +45,14 @@ def test_a_position_is_distributed_over_the_prototypes_by_its_direction(block, a
         np.testing.assert_allclose(ours[user, window], expected, rtol=1e-5, atol=1e-6)
 
 
-def test_the_target_attends_to_means_that_count_for_their_positions(block, arrays):
+def test_the_target_attends_to_means_that_count_for_positions_of_its_prototypes(block, arrays):
     target, history = arrays.vectors(1, 1, 4), arrays.vectors(1, 6, 4)
     summary = block.summarize(history, tf.ones([1, 1, 6], tf.bool))
     ours = block(target, summary).numpy()[0, 0]
     sums, counts = summary.numpy()[0, 0, :, :4], summary.numpy()[0, 0, :, 4]
     means, attention = sums / counts[:, None], block.attention
+    one = target.numpy()[0, 0]
+    counts = counts * softmax(block.vectors.numpy() @ one / np.linalg.norm(one))
     kernels = (attention.target_kernel, attention.history_kernel, attention.value_kernel)
     query, keys, values = (
         vectors @ kernel.numpy()
