@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import numpy as np
@@ -13,8 +14,12 @@ from merlin_sim.serving.histories.open_store import open_store
 from merlin_sim.serving.histories.store import Interaction, StoreError, as_text
 from merlin_sim.serving.scorer import Scorer
 from merlin_sim.serving.servable import Servable
+from merlin_sim.serving.settings import LogSettings, ModelSettings
 from merlin_sim.serving.triton.export import export_model
+from merlin_sim.serving.workers.events_model import EventsModel
 from merlin_sim.serving.workers.metrics import CountedReads
+from merlin_sim.serving.workers.protocol import EVENT, SCORES
+from merlin_sim.serving.workers.worker import Request
 
 RECENT, LENGTH = 3, 20
 
@@ -175,3 +180,20 @@ def test_scores_come_though_a_summary_cannot_be_kept(
     ours = score(EventEncoder(summing, histories=store), without_history([event]))
     np.testing.assert_allclose(ours, score(EventEncoder(summing), [event]), rtol=1e-5, atol=1e-6)
     assert "merlin-sim: the disk is full" in capsys.readouterr().err
+
+
+def test_the_server_answers_by_what_is_kept(summing, score, store, events, tmp_path):
+    events = own_users(events)
+    for event in events:
+        store.append(interactions(event["user_id"], event["history"]))
+    log = LogSettings(tmp_path / "log", log_share=1.0)
+    log.make_directory()
+    texts = [[json.dumps(event).encode()] for event in without_history(events)]
+    request = Request({EVENT: np.array(texts, object)}, frozenset({SCORES}))
+    model, found = EventsModel(ModelSettings(summing.path, histories=str(store.path), log=log)), []
+    for _ in range(2):
+        model.take([request], lambda place, answer: found.append(answer))
+    model.close()
+    expected = score(EventEncoder(summing), events)
+    for answer in found:
+        np.testing.assert_allclose(answer[SCORES].ravel(), expected, rtol=1e-5, atol=1e-6)
