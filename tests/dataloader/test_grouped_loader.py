@@ -90,6 +90,7 @@ def truth_of(directory, mapping, twins=1):
     return as_rows({name: samples[name] for name in SEEN})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "users, mapping, candidates",
     [

@@ -45,8 +45,10 @@ def gpu(monkeypatch):
     return lambda: put_gpu_into(monkeypatch)
 
 
-@pytest.mark.parametrize("label", [None, "clicked"])
-@pytest.mark.parametrize("order", ["item", "log", "unknown"])
+@pytest.mark.parametrize(
+    ("order", "label"),
+    [("item", None), ("log", "clicked"), ("unknown", None), ("unknown", "clicked")],
+)
 @pytest.mark.parametrize("split", [None, ops.ByTime(2), ops.ByUsers(0.5)])
 def test_rows_of_users_are_those_of_the_cpu(split, order, label, tmp_path, monkeypatch):
     ids = ["user", "item", "country"] >> ops.Categorify(out_path=str(tmp_path))

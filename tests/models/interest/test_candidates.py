@@ -111,6 +111,7 @@ def test_in_a_graph_that_knows_neither_users_nor_candidates(build, kind):
     np.testing.assert_allclose(score(one), expected, rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["din", "dien", "sim", "sim_hard", "eta", "sdim", "twin", "stca"])
 def test_users_with_as_many_candidates_each(build, kind):
     model, schema = build(kind)

@@ -103,6 +103,7 @@ def check_against_rows(model, schema, compute):
     return {v.name: gradient.numpy() for v, gradient in zip(variables, grouped[2], strict=True)}
 
 
+@pytest.mark.slow
 @every_model
 def test_candidates_that_share_a_window_are_those_that_have_one_each(kind, schema, built):
     model = built(kind)

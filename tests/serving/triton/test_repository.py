@@ -14,11 +14,9 @@ import pytest
 from held_server import until
 from triton_calls import infer
 
-from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.serving.limits import Limits
 from merlin_sim.serving.servable import Servable, ServedColumns
 from merlin_sim.serving.signatures import one_user_batch
-from merlin_sim.serving.triton import repository as module
 from merlin_sim.serving.triton.replicas import MOST_STARTS
 from merlin_sim.serving.triton.repository import write_stock_repository
 from merlin_sim.serving.triton.triton_process import OwnProcess, copy_backends, find_triton
@@ -93,22 +91,6 @@ def test_the_workflow_part_stands_by_itself(repository, configs):
     assert not (part / "model").exists()
     assert parameters["max_candidates"].string_value == "500"
     assert parameters["max_history"].string_value == "600"
-
-
-def test_it_appears_whole_or_not_at_all(servable, tmp_path, monkeypatch):
-    def fail(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(module, "write_manifest", fail)
-    with pytest.raises(MerlinSimError, match="No space left"):
-        write_stock_repository(servable, tmp_path / "out")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_servable_is_never_replaced(servable):
-    with pytest.raises(MerlinSimError, match="holds nothing of what is read"):
-        write_stock_repository(servable, servable.path, overwrite=True)
-    assert Servable.open(servable.path).manifest == servable.manifest
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import filecmp
-import gzip
 import json
 import shutil
 from collections import Counter
@@ -211,15 +210,6 @@ def test_the_seed_changes_the_draws_alone(
     ours, theirs = rows_of(dataset, "train"), rows_of(other, "train")
     assert positives_of(ours) == positives_of(theirs)
     assert Counter(ours["item_id_neg"]) != Counter(theirs["item_id_neg"])
-
-
-def test_gzipped_files_give_the_same(raw, dataset, tmp_path, preprocess):
-    zipped = tmp_path / "raw"
-    zipped.mkdir()
-    for name in ("reviews_Books.json", "meta_Books.json"):
-        with open(raw / name, "rb") as file, gzip.open(zipped / f"{name}.gz", "wb") as target:
-            shutil.copyfileobj(file, target)
-    assert same_directories(dataset, preprocess(zipped, tmp_path / "dataset"))
 
 
 def test_repetitions_are_kept_and_counted(raw, tmp_path, run_cli, plain_rules):

@@ -302,11 +302,3 @@ def test_a_column_that_looks_like_behaviours_is_told_of(run, files, name, told, 
     expected = f"column {name!r} of {told}, which is not read: all rows count alike"
     assert (expected in result.output) == (told is not None)
     assert ("count alike" in result.output) == (told is not None)
-
-
-def test_a_column_of_many_values_or_one_is_no_behaviour(run, files):
-    log = some_log().drop(columns="did")
-    for values in (np.arange(len(log)), 1):
-        log.assign(action=values).to_parquet(files / "unread.parquet")
-        result = run("unread", "--negatives", "none", log="unread.parquet")
-        assert "count alike" not in result.output

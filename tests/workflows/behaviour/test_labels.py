@@ -287,28 +287,6 @@ def test_a_column_that_looks_like_a_label_is_told_of(run, files, name, told, kin
     assert (f"column {name!r} of 0 and 1, which is not read" in result.output) == told
 
 
-def test_a_log_that_is_refused_is_not_told_of_first(run, files):
-    result = run("refused", "--label_column", "pressed")
-    assert "expected a column 'pressed'" in str(result.exception)
-    assert "is not read" not in result.output
-
-
-def test_a_column_of_other_numbers_is_not_told_of(run, files):
-    shown_log().rename(columns={"clicked": "shade"}).assign(label=7).to_csv(
-        files / "seven.csv", index=False
-    )
-    assert "not read" not in run("unread", "--negatives", "none", log="seven.csv").output
-
-
-@pytest.mark.slow
-def test_the_column_may_be_called_label(run, files):
-    shown_log().rename(columns={"clicked": "label"}).to_parquet(files / "label.parquet")
-    result = run("called", "--label_column", "label", log="label.parquet")
-    assert result.exit_code == 0, result.output
-    found, _ = stored_samples(files / "called", "test")
-    assert found == plain_samples(shown_log())["test"]
-
-
 @pytest.mark.slow
 def test_a_page_shown_at_one_time_tells_nothing_of_itself(run, files):
     """One of five items of a page is taken: whoever saw it in the history would know the rest."""

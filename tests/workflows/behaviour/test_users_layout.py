@@ -47,16 +47,6 @@ def test_the_samples_are_those_of_the_other_layout_row_for_row(both, mapping):
     np.testing.assert_array_equal(in_order(made), in_order(stored))
 
 
-def test_users_take_few_bytes(both):
-    samples, users = (
-        sum(path.stat().st_size for path in directory.glob("*/part.*.parquet"))
-        for directory in both
-    )
-    rows = sum(pq.read_metadata(p).num_rows for p in both[0].glob("*/part.*.parquet"))
-    assert users / rows < 20
-    assert users < samples / 10
-
-
 def test_transcoding_gives_the_files_of_the_other_layout(both, run_cli, tmp_path):
     samples, users = both
     result = run_cli("data", "transcode", "--input", users, "--output", tmp_path / "made")

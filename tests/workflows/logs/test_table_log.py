@@ -349,12 +349,6 @@ def test_a_damaged_page_is_told_with_its_file_and_place(tmp_path, run):
         run(file, "--output_path", tmp_path / "dataset", *NAMES)
 
 
-def test_a_header_that_is_no_text(tmp_path, run):
-    (tmp_path / "log.csv").write_bytes(b"who,what,when,\xff\nu,1,1,x\n")
-    with pytest.raises(MerlinSimError, match="log.csv: expected a header in UTF-8"):
-        run(tmp_path / "log.csv", "--output_path", tmp_path / "dataset", *NAMES)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_prices_are_no_keys_from_either_kind_of_file(kind, tmp_path, run):

@@ -279,15 +279,6 @@ def test_a_log_without_columns_that_the_workflow_reads_is_refused(asked, tmp_pat
     assert "price" in str(found.value) and "clicked" in str(found.value)
 
 
-def test_a_directory_that_holds_something_is_replaced_when_asked(tmp_path):
-    workflow, log = compose(tmp_path / "keys"), Dataset(some_log(), cpu=True)
-    workflow.fit(log)
-    ms.write_dataset(workflow, log, tmp_path / "dataset")
-    with pytest.raises(ms.MerlinSimError, match="`overwrite=True` in Python"):
-        ms.write_dataset(workflow, log, tmp_path / "dataset")
-    assert ms.write_dataset(workflow, log, tmp_path / "dataset", overwrite=True).users == 50
-
-
 def test_another_last_operator_is_refused(tmp_path):
     workflow = nvt.Workflow(["price"] >> nvt.ops.Normalize())
     workflow.fit(Dataset(some_log(), cpu=True))

@@ -132,11 +132,6 @@ def test_parts_are_of_nearly_equal_size(source, tmp_path, transcode):
     assert len(list((there / "test").iterdir())) == 40
 
 
-def test_the_rows_written_are_counted(source, tmp_path, run_cli):
-    options = ("--input", source, "--output", tmp_path / "there", "--to", "tfrecord")
-    assert "train 80, test 40 rows" in run_cli("data", "transcode", *options).output
-
-
 def test_the_published_layout_needs_no_spec_and_other_names_may_stand(tmp_path, transcode):
     source = published_layout.write(tmp_path / "books")
     for old, new in (("train", "learn"), ("test", "ask"), ("metadata.json", "sizes.json")):
