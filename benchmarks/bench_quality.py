@@ -46,10 +46,12 @@ from measuring.quality_models import (
     FUXICTR,
     MODELS,
     ORACLE,
+    RECENCY,
     REGRESSION,
     RULES,
     TRAINED,
     TREES,
+    TREES_OF_RECENCY,
 )
 from measuring.quality_table import Outcome, log_section, read_outcomes
 from measuring.records import commit
@@ -57,7 +59,11 @@ from measuring.records import commit
 RATES = (0.002, 0.004)
 COMMON = "--epochs 6 --early_stopping 1 --global_batch_size 512"
 ONE_THREAD = "--intra_op_parallelism 1 --inter_op_parallelism 1"
-FITTED = {TREES: (fit_trees, (0.03, 0.1)), REGRESSION: (fit_regression, (0.01, 1.0))}
+FITTED = {
+    TREES: (fit_trees, (0.03, 0.1)),
+    TREES_OF_RECENCY: (fit_trees, (0.03, 0.1)),
+    REGRESSION: (fit_regression, (0.01, 1.0)),
+}
 FUXICTR_RATES = (0.001, 0.004)
 BASELINES = Path(__file__).parent / "baselines"
 FORK = multiprocessing.get_context("forkserver")
@@ -168,8 +174,10 @@ class Trials:
     def _way(self, trial: Trial) -> tuple[Any, tuple[float, ...], str]:
         """Return what scores a model, its rates, and its settings."""
         options = LOGS[trial.log].options
+        if RECENCY in trial.model and "--timestamp_unit order" in options:
+            return None, (), options
         if trial.model in FITTED:
-            has_it = self.packages is not None or trial.model != TREES
+            has_it = self.packages is not None or trial.model == REGRESSION
             return (self._fitted if has_it else None), FITTED[trial.model][1], options
         if trial.model in FUXICTR:
             return (self._fuxictr if self.fuxictr else None), FUXICTR_RATES, options
@@ -193,12 +201,13 @@ class Trials:
             flush=True,
         )
 
-    def _dataset(self, trial: Trial, counts: bool = False) -> Path:
-        return make_dataset(trial.log, trial.length, counts, command, self.work)
+    def _dataset(self, trial: Trial, *more: str) -> Path:
+        return make_dataset(trial.log, trial.length, more, command, self.work)
 
     def _train(self, trial: Trial, rate: float, seed: int) -> Scored:
         """Train by `merlin-sim train`, and score with what was best by validation."""
-        dataset = self._dataset(trial, counts=COUNTS in trial.model)
+        more = [name for name in (COUNTS, RECENCY) if name in trial.model]
+        dataset = self._dataset(trial, *more)
         with tempfile.TemporaryDirectory() as folder:
             data = ["--dataset_dir", dataset, "--results_dir", folder, *ONE_THREAD.split()]
             words = [*data, *MODELS[trial.model].words.split(), *COMMON.split()]
@@ -214,7 +223,8 @@ class Trials:
         return Scored(end["best_validation_auc"], test)
 
     def _tables(self, trial: Trial) -> Any:
-        dataset = self._dataset(trial, counts=True)
+        more = [COUNTS, RECENCY] if RECENCY in trial.model else [COUNTS]
+        dataset = self._dataset(trial, *more)
         path = self.work / f"{dataset.name}.pickle"
         if not path.exists():
             in_fork(write_tables, dataset, path)

@@ -4,7 +4,7 @@ Of each feature of the target the trees and the regression read what :class:`His
 model (how often it stands in the newest 10, 30, 100 positions and in all of them, at what share,
 how recently), how often it stands in all that the user did, and what other users' training samples
 say of it: how often it was taken, its share of positives, and how often it followed what the
-history's newest positions hold. They see no id.
+history's newest positions hold; of all users, how many days ago it was seen last. They see no id.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ class Samples(NamedTuple):
     newest: np.ndarray
     """The same of the newest positions, [samples, RECENT, features]; 0 where there is none."""
     counts: np.ndarray
-    lifetime: np.ndarray
-    """log(1 + how often the user had the target's features ever), where the dataset has it."""
+    known: np.ndarray
+    """log(1 + how often the user had the target's features ever), then log(1 + how many days ago
+    anybody had), where the dataset has it."""
 
     def take(self, chosen: np.ndarray) -> Samples:
         """Return some of the samples."""
@@ -63,13 +64,14 @@ def read_samples(dataset: Any, mapping: str) -> Samples:
     from merlin_sim.dataloader.open_loader import open_loader
     from merlin_sim.foundation.ranks import Ranks
     from merlin_sim.models.blocks.history_counts import HistoryCounts, Seen
-    from merlin_sim.workflows.feature import LIFETIME, TARGET_SUFFIX
+    from merlin_sim.workflows.feature import LIFETIME, RECENCY, TARGET_SUFFIX
 
     channels = dataset.channels
     targets, histories = channels["target_item_features"], channels["positive_history"]
     numbers = channels.get("target_item_numerical", [])
-    lifetime = [name for name in numbers if name.endswith(LIFETIME + TARGET_SUFFIX)]
-    columns = [*channels["label"], *targets, *lifetime, *histories]
+    endings = (LIFETIME + TARGET_SUFFIX, f"_{RECENCY}{TARGET_SUFFIX}")
+    read = [name for ending in endings for name in numbers if name.endswith(ending)]
+    columns = [*channels["label"], *targets, *read, *histories]
     feed = open_loader(dataset, mapping, columns, ROWS, Ranks())
     length = int(dataset.spec.feature_spec[histories[0]].dimensions[0])
     counts = HistoryCounts(length)
@@ -83,12 +85,12 @@ def read_samples(dataset: Any, mapping: str) -> Samples:
     parts = []
     for step, given in enumerate(feed.inputs()):
         batch, labels = feed.whole(given)
-        columns = [np.zeros((len(labels), 0), np.float32), *(batch[name] for name in lifetime)]
-        ever = np.concatenate([np.reshape(c, (len(labels), -1)) for c in columns], axis=1)
+        columns = [np.zeros((len(labels), 0), np.float32), *(batch[name] for name in read)]
+        known = np.concatenate([np.reshape(c, (len(labels), -1)) for c in columns], axis=1)
         newest = np.stack([batch[name].numpy()[:, -RECENT:] for name in histories], axis=2)
         target = np.stack([batch[name].numpy() for name in targets], axis=1)
         users = feed.places(step, given)[0]
-        parts.append((labels.numpy(), users, target, newest, count(batch).numpy(), ever))
+        parts.append((labels.numpy(), users, target, newest, count(batch).numpy(), known))
     return Samples(*map(np.concatenate, zip(*parts, strict=True)))
 
 
@@ -164,10 +166,10 @@ def tables(path: Path) -> dict[str, Table]:
                 ranks, part.targets[:, 0], part.newest[:, -1, 0]
             ),
             "rule: times in the window": part.counts[:, windows - 1],
-            "rule: times ever": part.lifetime[:, 0],
+            "rule: times ever": part.known[:, 0],
             "rule: the item's mean": others[:, 1],
         }
-        features = np.concatenate([part.counts, part.lifetime, others], axis=1)
+        features = np.concatenate([part.counts, part.known, others], axis=1)
         found[name] = Table(part.labels, part.users, features, rules)
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +13,8 @@ import numpy as np
 import pandas as pd
 import yaml
 from baselines.impressions_log import BEGIN, DAY, impressions
+
+from .quality_models import COUNTS, RECENCY
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "merlin-sim/real-data"
 HEAVY, LIGHT = 250, 318
@@ -148,9 +150,11 @@ def write_log(name: str, command: Command, folder: Path) -> Path:
     return path
 
 
-def make_dataset(name: str, length: int, counts: bool, command: Command, folder: Path) -> Path:
-    """Go from a log to a dataset of users, once; with what `--counts` adds where asked for."""
-    path, log = folder / f"{name}-{length}{'-counts' if counts else ''}", LOGS[name]
+def make_dataset(
+    name: str, length: int, more: Collection[str], command: Command, folder: Path
+) -> Path:
+    """Go from a log to a dataset of users, once; ``more`` names counts, or counts and recency."""
+    path, log = folder / "-".join([name, str(length), *more]), LOGS[name]
     if path.exists():
         return path
     columns = [
@@ -158,11 +162,15 @@ def make_dataset(name: str, length: int, counts: bool, command: Command, folder:
     ]
     words = ["--user_column", log.user, "--item_column", log.item, "--timestamp_column", log.time]
     words += ["--item_feature_columns", ",".join(columns), "--layout", "users"]
-    if log.described:
+    described = dict(log.described)
+    if RECENCY in more:
+        kinds = ["count", "target"] if "--label_column" in log.options else ["popularity"]
+        described["encodings"] = dict.fromkeys((log.item, *log.features), [*kinds, RECENCY])
+    if described:
         file = folder / f"{path.name}.yaml"
-        file.write_text(yaml.safe_dump(log.described))
+        file.write_text(yaml.safe_dump(described))
         words += ["--features", file]
-    words += ["--counts"] if counts else []
+    words += ["--counts"] if COUNTS in more else []
     words += ["--max_sequence_length", length, *log.options.split(), "--output_path", path]
     command("preprocess", "log", write_log(name, command, folder), *words)
     return path

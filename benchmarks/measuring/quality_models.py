@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-COUNTS = "counts"
-"""In a model's name: it reads the dataset of `preprocess log --counts`."""
+COUNTS, RECENCY = "counts", "recency"
+"""In a model's name: it reads the dataset of `preprocess log --counts`; and the days since what
+belongs to the target was last seen, where times are dates."""
 
 
 class Model(NamedTuple):
@@ -21,6 +22,7 @@ class Model(NamedTuple):
 LIFELONG = {"history_counts": True, "attention_sums": True}
 MODELS = {
     "preset lifelong, counts": Model("--preset lifelong", "sim", LIFELONG),
+    "preset lifelong, counts, recency": Model("--preset lifelong", "sim", LIFELONG),
     "preset lifelong": Model("--preset lifelong", "sim", LIFELONG),
     "SIM": Model("--model_type sim", "sim", {}),
     "DIN": Model("--model_type din", "din", {}),
@@ -39,10 +41,11 @@ MODELS = {
 PRICED = [name for name in MODELS if COUNTS not in name]
 """Those whose scores are measured: a count of the whole history costs nothing beside the others."""
 TREES, REGRESSION = "LightGBM", "logistic regression"
+TREES_OF_RECENCY = f"{TREES}, {RECENCY}"
 FUXICTR = [f"FuxiCTR {name}" for name in ("SIM", "DIN", "TWIN", "ETA", "SDIM", "DIEN")]
-TRAINED = [TREES, REGRESSION, *MODELS, *FUXICTR]
+TRAINED = [TREES, TREES_OF_RECENCY, REGRESSION, *MODELS, *FUXICTR]
 RULES = "rules"
 """All that need no training, the oracle too."""
 ORACLE = "oracle: the probability that made the label"
-FIRST = [RULES, TREES, REGRESSION, *list(MODELS)[:5]]
+FIRST = [RULES, TREES, TREES_OF_RECENCY, REGRESSION, *list(MODELS)[:6]]
 """What tells most, which is run first."""

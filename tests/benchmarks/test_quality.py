@@ -15,7 +15,7 @@ from bench_quality import Scored, Trial, Trials, order
 from in_process import run
 from measuring.auc_of_users import AUCOfUsers, standard_error
 from measuring.quality_logs import IMPRESSIONS_TEST, IMPRESSIONS_VALIDATION, LOGS, make_dataset
-from measuring.quality_models import FUXICTR, RULES, TRAINED, TREES
+from measuring.quality_models import COUNTS, FUXICTR, RECENCY, RULES, TRAINED, TREES
 from measuring.quality_table import (
     Outcome,
     choosing_table,
@@ -197,8 +197,15 @@ def test_a_failed_command_ends_the_benchmark(monkeypatch, capsys):
 def test_all_baselines_read_the_same_test_samples_of_the_same_users(tmp_path, monkeypatch):
     small = LOGS["impressions"]._replace(make=lambda command, folder: impressions(12))
     monkeypatch.setitem(LOGS, "impressions", small)
-    plain, counted = (make_dataset("impressions", 20, is_, run, tmp_path) for is_ in (False, True))
-    parts = tables(counted)
+    plain, counted, dated = (
+        make_dataset("impressions", 20, more, run, tmp_path)
+        for more in ([], [COUNTS], [COUNTS, RECENCY])
+    )
+    parts, more = tables(counted), tables(dated)
+    for name, part in parts.items():  # and the days of the item and of its features
+        columns = len(LOGS["impressions"].features) + 1
+        assert more[name].features.shape[1] == part.features.shape[1] + columns
+        assert np.array_equal(more[name].labels, part.labels)
     bench_quality.write_rows(plain, tmp_path / "rows")
     rows = pq.read_table(tmp_path / "rows/test.parquet")
     assert np.array_equal(rows["label"].to_numpy(), parts["test"].labels)
