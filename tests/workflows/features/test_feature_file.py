@@ -18,7 +18,7 @@ def test_the_example_is_read_and_comes_back_from_json():
     }  # fmt: skip
     assert features.target_numbers == (
         "price_trgt", "released_month_sin_trgt", "released_month_cos_trgt", "item_id_count_trgt",
-        "item_id_target_trgt", "picture_trgt",
+        "item_id_recency_trgt", "item_id_target_trgt", "picture_trgt",
     )  # fmt: skip
     plain = json.loads(json.dumps(features.to_plain()))
     assert features_from_plain(plain, "workflow.json") == features
