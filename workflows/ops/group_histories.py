@@ -407,7 +407,12 @@ class GroupHistories(StatOperator):
 
     def fit_in_phases(self, col_selector: Any, ddf: Any, compute: Compute) -> ItemStatistics:
         """Learn what :meth:`fit` learns; ``compute`` runs the tasks in any order."""
-        return merged([*compute(self._of_partitions(ddf))])
+        found: list[ItemStatistics] = []
+        for of_partition in compute(self._of_partitions(ddf)):
+            found.append(of_partition)
+            if len(found) == MERGED_AT_ONCE:
+                found = [merged(found)]
+        return merged(found)
 
     def _of_partitions(self, ddf: Any) -> list[Any]:
         """Delayed: the statistics of each partition."""
