@@ -139,10 +139,10 @@ def column_to_arrow(frame: Any, name: str) -> pa.Array:
 
 
 def new_frame(columns: dict[str, Any], like: Any) -> Any:
-    """Make a frame of arrays and columns, of the kind that ``like`` is."""
+    """Make a frame of arrays and columns, which are not copied, of the kind that ``like`` is."""
     if is_on_gpu(like):
         return cudf.DataFrame(columns)
-    return pd.DataFrame(columns)
+    return pd.DataFrame(columns, copy=False)
 
 
 def distinct(array: pa.Array) -> pa.Array:

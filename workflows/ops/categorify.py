@@ -14,7 +14,7 @@ import pyarrow as pa
 from nvtabular import ColumnSelector
 
 from ...foundation.exceptions import MerlinSimError
-from ..frames import ArrowLists, arrow_lists, arrow_of, is_on_gpu
+from ..frames import ArrowLists, arrow_lists, arrow_of, is_on_gpu, new_frame
 from ..times import is_text
 from .counted_keys import (
     CATEGORIES,
@@ -236,11 +236,12 @@ class Categorify(nvt.ops.Categorify):
                     "`freq_threshold` should have a limit of each column. "
                     f"Received: none of {', '.join(lacking)}."
                 )
-        encoded = df.copy(deep=False)
+        encoded = {name: df[name] for name in df.columns}
         for name in col_selector.names:
             codes = None if self._has_buckets(name) else self._codes(name, df[name])
-            encoded[name] = self._codes_of_nvtabular(name, df[name]) if codes is None else codes
-        return encoded
+            codes = self._codes_of_nvtabular(name, df[name]) if codes is None else codes
+            encoded[name] = pd.Series(codes, df.index, copy=False)
+        return new_frame(encoded, like=df)
 
     def _has_buckets(self, name: str) -> bool:
         """Whether NVTabular hashes a column's unknown keys."""
@@ -260,8 +261,9 @@ class Categorify(nvt.ops.Categorify):
         if keys is None or asked is None:
             return None
         first = keys.first + (UNKNOWN + 1 if keys.first <= UNKNOWN else 0)  # given without codes
-        codes = keys.index.positions(asked)
-        codes = np.where(codes == ABSENT, UNKNOWN, codes + first).astype(self.output_dtype)
+        positions = keys.index.positions(asked)
+        codes = (positions + first).astype(self.output_dtype, copy=False)
+        codes[positions == ABSENT] = UNKNOWN
         if not isinstance(values, (pa.ListArray, pa.LargeListArray, pa.FixedSizeListArray)):
             codes[np.asarray(asked.is_null())] = NULL  # in lists NVTabular takes nulls for unknown
             if not is_coded:
