@@ -212,12 +212,12 @@ def differs(values: Any) -> Any:
 
 def small_numbers(array: pa.Array) -> Any:
     """Numbers in the order of an array's values: whole numbers less the least, else ranks."""
-    if len(array) and not array.null_count and not pa.types.is_floating(array.type):
-        if pa.types.is_integer(array.type) or pa.types.is_timestamp(array.type):
-            values = np.asarray(pc.cast(array, pa.int64(), safe=False))
-            least = values.min()
-            if int(values.max()) - int(least) < 1 << 40:
-                return values - least
+    is_whole = pa.types.is_signed_integer(array.type) or pa.types.is_timestamp(array.type)
+    if is_whole and len(array) and not array.null_count:
+        values = np.asarray(pc.cast(array, pa.int64()))
+        least = values.min()
+        if int(values.max()) - int(least) < 1 << 40:
+            return values - least
     return ranks(array)
 
 

@@ -65,8 +65,9 @@ for place = 2, #ARGV, 3 do
   redis.call('RPUSH', history, entry)
   for last = #later, 1, -1 do redis.call('RPUSH', history, later[last]) end
   if keep then redis.call('LTRIM', history, -keep, -1) end
-  if redis.call('EXISTS', history .. ':summary') == 1 then
-    redis.call('RPUSH', history .. ':since', item)
+  local of_user = ':' .. generation .. ':' .. user
+  if redis.call('EXISTS', KEYS[1] .. ':summary' .. of_user) == 1 then
+    redis.call('RPUSH', KEYS[1] .. ':since' .. of_user, item)
   end
   redis.call('SADD', KEYS[1] .. ':' .. generation, user)
 end
@@ -87,8 +88,9 @@ local about = redis.call('HMGET', KEYS[1], 'format', 'generation', 'keep')
 local newest, found = tonumber(ARGV[1]), {about[1] or ''}
 local short = math.min(newest, tonumber(about[3] or newest))
 for place = 3, #ARGV do
-  local history = KEYS[1] .. ':' .. (about[2] or '') .. ':' .. ARGV[place]
-  local summary, since = history .. ':summary', history .. ':since'
+  local of_user = ':' .. (about[2] or '') .. ':' .. ARGV[place]
+  local history, summary = KEYS[1] .. of_user, KEYS[1] .. ':summary' .. of_user
+  local since = KEYS[1] .. ':since' .. of_user
   local kept = redis.call('HMGET', summary, 'model', 'summary', 'version')
   local version = kept[3]
   if kept[1] ~= ARGV[2] then
@@ -113,21 +115,21 @@ return found
 """
 """The store's form, then four texts of each user: newest, the summary's version, it, and since."""
 _KEEP_SUMMARY = """
-local generation = redis.call('HGET', KEYS[1], 'generation')
-local history = KEYS[1] .. ':' .. generation .. ':' .. ARGV[1]
-local summary = history .. ':summary'
+local of_user = ':' .. redis.call('HGET', KEYS[1], 'generation') .. ':' .. ARGV[1]
+local summary = KEYS[1] .. ':summary' .. of_user
 local kept = redis.call('HMGET', summary, 'model', 'version')
 if kept[1] ~= ARGV[2] or kept[2] ~= ARGV[4] then return end
 local version = redis.call('HINCRBY', KEYS[1], 'summaries', 1)
 redis.call('HSET', summary, 'summary', ARGV[3], 'version', version)
-redis.call('LTRIM', history .. ':since', ARGV[5], -1)
+redis.call('LTRIM', KEYS[1] .. ':since' .. of_user, ARGV[5], -1)
 """
 _DELETE = """
 local about = redis.call('HMGET', KEYS[1], 'generation', 'generations')
 local count = redis.call('LLEN', KEYS[1] .. ':' .. about[1] .. ':' .. ARGV[1])
 for generation = 1, about[2] do
-  local history = KEYS[1] .. ':' .. generation .. ':' .. ARGV[1]
-  redis.call('DEL', history, history .. ':summary', history .. ':since')
+  for _, kind in ipairs({'', ':summary', ':since'}) do
+    redis.call('DEL', KEYS[1] .. kind .. ':' .. generation .. ':' .. ARGV[1])
+  end
   redis.call('SREM', KEYS[1] .. ':' .. generation, ARGV[1])
 end
 return count
@@ -349,8 +351,10 @@ class RedisStore(HistoryStore):
             if str(other) == generation:
                 continue
             while names := self._redis.srandmember(users, 1000):
-                ends = ("", ":summary", ":since")
-                self._redis.unlink(*(f"{users}:{name}{end}" for name in names for end in ends))
+                kinds = ("", ":summary", ":since")
+                self._redis.unlink(
+                    *(f"{ABOUT}{kind}:{other}:{name}" for name in names for kind in kinds)
+                )
                 self._redis.srem(users, *names)
 
     @contextmanager

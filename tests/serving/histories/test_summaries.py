@@ -91,6 +91,21 @@ def test_who_is_forgotten_stays_so(store):
     assert read(store, "1").summary is None and total(read(store, "1")) == 21
 
 
+def test_no_users_key_is_taken_for_anothers_summary(store):
+    store.append(interactions("1", range(6)))
+    assert grow(store, "1") == 15
+    others = ["1:summary", "1:since", "summary:1", "since:1"]
+    for user in others:
+        store.append(interactions(user, range(7)))
+        assert grow(store, user) == 21
+        store.append(interactions(user, [1]))
+        assert total(read(store, user)) == 22
+    store.append(interactions("1", [7]))
+    assert total(read(store, "1")) == 22
+    assert [store.delete(user) for user in others] == [8] * 4
+    assert total(read(store, "1")) == 22
+
+
 def test_a_store_that_is_filled_anew_has_no_summaries(store):
     store.append(interactions("1", range(6)))
     assert grow(store, "1") == 15
