@@ -38,11 +38,7 @@ class KeyKind:
     """Whether a number does as well as its text."""
 
     def check(self, key: Any, where: str) -> None:
-        """Refuse a key for which every event that has it would be refused.
-
-        Raises:
-            RequestError: With what was expected.
-        """
+        """Refuse a key for which every event that has it would be refused."""
         if not self.is_any and isinstance(key, str) != self.is_text:
             expected = "a string" if self.is_text else "a whole number"
             raise RequestError(
@@ -71,15 +67,7 @@ NOT_KEPT = "the store of histories cannot be written just now: its reason is in 
 
 
 class Appends:
-    """Keeps what requests bring; those that wait while others are written are written together.
-
-    Args:
-        store: Where to.
-        user: What a user's key is.
-        item: What an item's key is.
-        domains: What an item that is an object may have; the first is its key.
-        registry: Has what is counted.
-    """
+    """Keeps what requests bring; those that wait while others are written are written together."""
 
     def __init__(
         self,

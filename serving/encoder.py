@@ -149,11 +149,7 @@ class EventEncoder:
         return tuple(dict.fromkeys((*users, *history, CANDIDATES, *intervals)))
 
     def from_cells(self, cells: Mapping[str, str]) -> dict[str, Any]:
-        """Read the cells of a row of CSV; a list is JSON, or keys separated by ``|``.
-
-        Raises:
-            RequestError: Naming the first cell that cannot be read.
-        """
+        """Read the cells of a row of CSV; a list is JSON, or keys separated by ``|``."""
         found: dict[str, Any] = {}
         for column, lookup in zip(self.columns.users, self.users, strict=True):
             found[column.name] = csv_key(cells[column.name], column.name, lookup.is_text)
@@ -197,9 +193,7 @@ class EventEncoder:
     def with_histories(self, events: Sequence[Any]) -> list[Any]:
         """Return events with the histories that they do not bring, which are read together.
 
-        Returns:
-            A RequestError or an UnavailableError in the place of an event whose history cannot be
-            read.
+        An error stands in the place of an event whose history cannot be read.
         """
         found = list(events)
         if self.histories is None:
@@ -264,25 +258,12 @@ class EventEncoder:
         return most if self.numbers.reads_whole_history else min(2 * longest, most)
 
     def encode(self, event: Event) -> EncodedEvent:
-        """Look up an event's keys.
-
-        Raises:
-            RequestError: Naming the first key that is not of the vocabulary's type, and the first
-                feature that is neither given nor known.
-        """
+        """Look up an event's keys."""
         targets = self._items(event.candidates, CANDIDATES)
         return self._encode(event, targets, event.given or [{}] * len(event.candidates))
 
     def encode_beside(self, event: Event, ids: npt.NDArray[np.int64]) -> EncodedEvent:
-        """Look up an event's keys beside items of these ids, of which nothing is given.
-
-        Args:
-            event: What is known of the user, without candidates.
-            ids: As :meth:`item_ids` returns them.
-
-        Raises:
-            RequestError: As :meth:`encode`.
-        """
+        """Look up an event's keys beside items of :meth:`item_ids`, of which nothing is given."""
         self.limits.check_candidates(len(ids))
         targets = [ids]
         for place in range(1, len(self.items)):
@@ -342,11 +323,7 @@ class EventEncoder:
         return [ids[found[0] != UNSEEN] for ids in found]
 
     def encode_items(self, items: Sequence[Item]) -> Ids:
-        """Look up items of no user, as candidates: column -> ids or numbers, [items].
-
-        Raises:
-            RequestError: As :meth:`encode`.
-        """
+        """Look up items of no user, as candidates: column -> ids or numbers, [items]."""
         no_user: Ids = {column.name: np.zeros(1, np.int64) for column in self.columns.users}
         found = self._items(items, CANDIDATES)
         ids: Ids = {
@@ -421,11 +398,7 @@ class RowEncoder:
         return tuple(self.lookups)
 
     def from_cells(self, cells: Mapping[str, str]) -> dict[str, Any]:
-        """Read the cells of a row of CSV.
-
-        Raises:
-            RequestError: Naming the first cell that cannot be read.
-        """
+        """Read the cells of a row of CSV."""
         return {name: self._read_cell(cells[name], name) for name in self.lookups}
 
     def output_types(self) -> dict[str, Any]:
@@ -444,11 +417,7 @@ class RowEncoder:
         }
 
     def parse(self, fields: Any) -> Event:
-        """Check the form of a row.
-
-        Raises:
-            RequestError: Naming the columns that it lacks.
-        """
+        """Check the form of a row."""
         if not isinstance(fields, Mapping):
             raise RequestError(f"expected an object, received {fields!r:.60}")
         refuse_all([*missing_keys(fields, self.lookups)])
@@ -459,11 +428,7 @@ class RowEncoder:
         return list(events)
 
     def encode(self, event: Event) -> EncodedEvent:
-        """Look up a row's keys.
-
-        Raises:
-            RequestError: Naming the first value that is not of its column's type.
-        """
+        """Look up a row's keys."""
         values = event.candidates[0]
         targets = {
             column.name: np.array([self._encode(column, value)], column.dtype)
@@ -506,16 +471,7 @@ Encoder = EventEncoder | RowEncoder
 def open_encoder(
     servable: Servable, limits: Limits | None = None, histories: Reading | None = None
 ) -> Encoder:
-    """Open what makes a servable's requests: of events or of plain rows.
-
-    Args:
-        servable: An opened servable.
-        limits: What is refused.
-        histories: Has the histories of events that bring none.
-
-    Raises:
-        MerlinSimError: Where there are histories, and the model reads none, or their times too.
-    """
+    """Open what makes a servable's requests: of events or of plain rows."""
     if histories is not None:
         servable.check_reads_histories()
     if servable.takes_rows:

@@ -213,11 +213,7 @@ class EventTimes:
         return (self.interval,) if self.interval in given else (HISTORY_TIMES, self.timestamp)
 
     def with_intervals(self, fields: Mapping[str, Any], length: int) -> Mapping[str, Any]:
-        """Return an event whose times have become intervals.
-
-        Raises:
-            RequestError: Where there are both, or a time is none or later than the event's.
-        """
+        """Return an event whose times have become intervals."""
         if HISTORY_TIMES not in fields:
             return fields
         if self.interval in fields:
@@ -254,11 +250,7 @@ class OwnTime:
     """What times that are numbers count, as ``s`` or ``ms``; None for seconds."""
 
     def of(self, fields: Mapping[str, Any]) -> float:
-        """Return an event's own time in seconds since 1970.
-
-        Raises:
-            RequestError: Where it is no time.
-        """
+        """Return an event's own time in seconds since 1970."""
         given = fields.get(self.timestamp)
         if given is None:
             return time.time()

@@ -55,11 +55,7 @@ class Limits:
             )
 
     def check_answer(self, events: int, longest: int) -> None:
-        """Refuse a request whose answer, rows of one length, would be too large.
-
-        Raises:
-            TooLargeError: Where it has more scores than :data:`EVENTS_PER_BATCH` whole events.
-        """
+        """Refuse a request with more scores, in rows of one length, than a whole batch has."""
         most = EVENTS_PER_BATCH * self.max_candidates
         if events * longest > most:
             raise TooLargeError(

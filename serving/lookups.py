@@ -50,12 +50,7 @@ class Lookup(ABC):
 
     @abstractmethod
     def look_up(self, key: Any, where: str) -> int:
-        """Return the id of a key; of none, what the workflow has for features without a value.
-
-        Args:
-            key: A key as the log has it, or None.
-            where: What the key is, for messages.
-        """
+        """Return the id of a key; of none, what the workflow has for features without a value."""
 
     @abstractmethod
     def example(self, place: int) -> Any:
@@ -139,11 +134,7 @@ class IdLookup(Lookup):
 def read_workflow(directory: Path) -> tuple[FeatureSet, FittedNumbers, str] | None:
     """Read the features beside ids of a directory's workflow, and what its timestamp is called.
 
-    Returns:
-        None where it has no such features.
-
-    Raises:
-        MerlinSimError: Where it is damaged, or a number is made of more than a request has.
+    None where it has no such features. Refuses a number that is made of more than a request has.
     """
     path = directory / WORKFLOW
     if not path.exists():

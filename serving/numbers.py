@@ -175,16 +175,7 @@ def _plain(column: Column, value: Any, where: str) -> Any:
 
 
 class WorkflowNumbers:
-    """Numbers as the log has them.
-
-    Args:
-        features: What the workflow makes of the log's columns.
-        fitted: What its operators have learned.
-        timestamp: The log's column of times.
-        items: The item's vocabulary with what is known of each item.
-        lists: The lookups of lists of keys.
-        columns: The servable's columns.
-    """
+    """Numbers as the log has them."""
 
     def __init__(
         self,
@@ -310,9 +301,7 @@ class WorkflowNumbers:
     def of_history(self, ids: Sequence[Array], history: Sequence[Array]) -> dict[str, Array]:
         """Count how often a user's whole history has candidates' features: column -> [candidates].
 
-        Args:
-            ids: Those of the candidates, feature by feature.
-            history: Those of all interactions with items that are known, likewise.
+        Of the history, feature by feature like the candidates, there are the items that are known.
         """
         found = {}
         for column in self._features.lifetime_counts:

@@ -154,11 +154,7 @@ class LoggedFile:
 
     @classmethod
     def open(cls, path: Path) -> LoggedFile:
-        """Read the first line.
-
-        Raises:
-            MerlinSimError: Where it is not what was written.
-        """
+        """Read the first line."""
         with _opened(path) as file:
             head = _parse(path, 1, file.readline())
         ids = IdsNote.parse(head.get("ids"))
@@ -172,9 +168,6 @@ class LoggedFile:
         """Give the events, oldest first.
 
         A last line without its end is left out: it is being written, or its process was killed.
-
-        Raises:
-            MerlinSimError: Naming the line that is not what was written.
         """
         with _opened(self.path) as file:
             for number, line in enumerate(file, start=1):
@@ -183,11 +176,7 @@ class LoggedFile:
 
 
 def logged_files(directory: Path) -> list[LoggedFile]:
-    """Open all files of a log, oldest first.
-
-    Raises:
-        MerlinSimError: Where there is none.
-    """
+    """Open all files of a log, oldest first."""
     if not directory.is_dir():
         raise MerlinSimError(f"{directory}: expected a directory that `serve --log_requests` made.")
     files = [LoggedFile.open(path) for path in sorted(directory.glob(PATTERN))]

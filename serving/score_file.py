@@ -74,11 +74,7 @@ class EventFile:
         return self.path.stat().st_size
 
     def rows(self) -> Iterator[Row]:
-        """Read row by row.
-
-        Raises:
-            MerlinSimError: Where the file cannot be read, or is no UTF-8 text.
-        """
+        """Read row by row."""
         try:
             yield from self._parquet_rows() if self.path.suffix == ".parquet" else self._text_rows()
         except OSError as error:
@@ -194,13 +190,7 @@ LINE, SCORES = "line", "scores"
 
 
 class ScoreWriter:
-    """Takes scored events; one row for each: line, user, candidates, scores.
-
-    Args:
-        file: Where to write.
-        encoder: Knows the columns and the types of the keys.
-        as_parquet: Parquet instead of JSON lines.
-    """
+    """Takes scored events; one row for each: line, user, candidates, scores."""
 
     def __init__(self, file: IO[bytes], encoder: Encoder, as_parquet: bool) -> None:
         """Begin the file."""
@@ -294,17 +284,7 @@ def score_file(
     overwrite: bool = False,
     narrator: Narrator | None = None,
 ) -> ScoreSummary:
-    """Score every event of a file.
-
-    Args:
-        scorer: The model.
-        encoder: The vocabularies, and the limits of an event.
-        source: Events, as :class:`~merlin_sim.serving.score_file.EventFile` reads them.
-        output: Scores, as :mod:`~merlin_sim.serving.score_file` writes them.
-        on_bad_rows: ``"fail"`` at the first row that cannot be scored, or ``"skip"`` such rows.
-        overwrite: Replace ``output``.
-        narrator: Shows progress.
-    """
+    """Score every event of a file; with ``"skip"`` those that cannot be are left out."""
     summary = ScoreSummary(bad_rows=BadRows(str(source)))
     narrator = narrator or Silence()
     check_output(output, source, overwrite)

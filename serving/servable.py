@@ -51,12 +51,7 @@ class ServableError(MerlinSimError):
 
 
 def write_manifest(directory: Path, facts: Mapping[str, Any]) -> None:
-    """Write the manifest beside finished files.
-
-    Args:
-        directory: The servable; every file in it is hashed.
-        facts: What the manifest says beside versions and files.
-    """
+    """Write the manifest beside finished files."""
     document = {
         "format": FORMAT,
         "merlin_sim": __version__,
@@ -68,11 +63,7 @@ def write_manifest(directory: Path, facts: Mapping[str, Any]) -> None:
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
-    """Read the manifest and compare every file with it; nothing else is read, nothing executed.
-
-    Raises:
-        ServableError: With all that is missing, changed or not listed.
-    """
+    """Read the manifest and compare every file with it; nothing else is read, nothing executed."""
     if not directory.is_dir():
         what = "is a file" if directory.exists() else "does not exist"
         raise ServableError(f"{directory}: expected a servable directory; it {what}")
@@ -145,9 +136,6 @@ def hold(servable: Path) -> int:
 
     A lock of the directory itself says so, which ends with the process that took it, however that
     ends. It holds on one machine, and on file systems that have locks.
-
-    Raises:
-        ServableError: Where it is missing, or just being removed.
     """
     try:
         place = os.open(servable, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -354,15 +342,7 @@ class Servable:
 
     @classmethod
     def open(cls, path: Path | str, *, with_model: bool = True) -> Servable:
-        """Open a servable and check every file of it.
-
-        Args:
-            path: The directory.
-            with_model: Whether it has to hold the model; the workflow's part does without.
-
-        Raises:
-            ServableError: Where it is not what was exported.
-        """
+        """Open a servable and check every file of it; the workflow's part needs no model."""
         directory = Path(path)
         if directory.is_symlink():  # a registry's: it may lead elsewhere while this one is read
             directory = directory.resolve()
@@ -429,11 +409,7 @@ class Servable:
         return path if f"{CATEGORIES}/{domain}.parquet" in self.manifest["files"] else None
 
     def check_reads_histories(self) -> None:
-        """Refuse a model that has no use for a store of histories.
-
-        Raises:
-            ServableError: Where it reads none, or their times too.
-        """
+        """Refuse a model that has no use for a store of histories."""
         if self.takes_rows:
             raise ServableError(f"{self.path}: the model reads no history: no store is needed.")
         if not self.columns.users:
@@ -448,11 +424,7 @@ class Servable:
             )
 
     def check_ranks(self) -> None:
-        """Refuse a model that cannot score what is retrieved for users with histories.
-
-        Raises:
-            ServableError: With what was expected.
-        """
+        """Refuse a model that cannot score what is retrieved for users with histories."""
         if self.takes_rows or self.columns.intervals is not None:
             raise ServableError(
                 f"{self.path}: expected a model of users with histories, without times between "

@@ -51,11 +51,7 @@ class LogSettings:
         return self.log_requests
 
     def make_directory(self) -> None:
-        """Make the directory, which only this user can enter.
-
-        Raises:
-            MerlinSimError: Where it cannot be made.
-        """
+        """Make the directory, which only this user can enter."""
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:

@@ -81,8 +81,7 @@ def _lists(
 def history_rows(histories: Sequence[Ids], columns: ServedColumns) -> tuple[list[Ids], list[int]]:
     """Cut histories, column by column, into rows of as many positions as a model reads.
 
-    Returns:
-        The rows, at least one of each history, and where each history's begin.
+    Returns the rows, at least one of each history, and where each history's begin.
     """
     rows: list[Ids] = []
     starts = []
@@ -106,13 +105,7 @@ def history_parts(rows: Sequence[Ids], columns: ServedColumns) -> Iterator[Tenso
 
 
 def candidate_parts(tensors: Tensors, columns: ServedColumns, most: int) -> Iterator[Tensors]:
-    """Cut the candidates of one user; the user goes along with each part.
-
-    Args:
-        tensors: The inputs of the signature for one user.
-        columns: The servable's columns.
-        most: Candidates of a part.
-    """
+    """Cut the candidates of one user; the user goes along with each part."""
     names = [column.name for column in columns.of_target]
     rows = len(tensors[names[0]])
     for begin in _starts(rows, most):
@@ -159,9 +152,6 @@ def check_request(
 
     The user's columns and histories have one row for each row of the target item's columns, or a
     single row that goes with all of them.
-
-    Raises:
-        RequestError: Naming the input, what was expected and what came.
     """
     checked: Tensors = {}
     for name, (dtype, shape) in columns.inputs.items():

@@ -24,14 +24,9 @@ def event_text(event: Any) -> bytes:
 def read_events(
     requests: Sequence[Any], encode_all: Callable[[Sequence[Any]], Sequence[Found | Exception]]
 ) -> list[list[Found | Exception]]:
-    """Encode the events of requests together, each from its JSON text.
+    """Encode the events of requests, arrays of JSON texts, together.
 
-    Args:
-        requests: Of each request any array of texts.
-        encode_all: Makes of events' fields what is wanted, or what is wrong with an event.
-
-    Returns:
-        Of each request its events, or what is wrong in the place of one.
+    Returns of each request its events, or what is wrong in the place of one.
     """
     fields = [parse_json(text) for texts in requests for text in texts.flat]
     sound = [place for place, one in enumerate(fields) if not isinstance(one, RequestError)]
@@ -46,11 +41,7 @@ def read_events(
 
 
 def refuse_first(found: Sequence[Found | Exception]) -> list[Found]:
-    """Return what was found where nothing is wrong.
-
-    Raises:
-        Exception: The first that stands among it, with its place, from 1, if there are several.
-    """
+    """Return what was found, or raise the first error in it, with its place among several."""
     sound: list[Found] = []
     for place, one in enumerate(found, start=1):
         if isinstance(one, RequestError | UnavailableError) and len(found) > 1:
@@ -62,11 +53,7 @@ def refuse_first(found: Sequence[Found | Exception]) -> list[Found]:
 
 
 def encode_events(encoder: Encoder, texts: Any) -> list[EncodedEvent]:
-    """Encode events from their JSON texts.
-
-    Raises:
-        RequestError: With the place of the first bad event, from 1, if there are several.
-    """
+    """Encode events from their JSON texts; the first bad one refuses all."""
 
     def encode(fields: Any) -> EncodedEvent | Exception:
         try:

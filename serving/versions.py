@@ -39,11 +39,7 @@ def meets_canary(user: Any, canary: Canary) -> bool:
 
 
 def user_of_events(servable: Servable) -> str:
-    """Name the field by which the users of events are distinguished.
-
-    Raises:
-        MerlinSimError: Where there is none.
-    """
+    """Name the field by which the users of events are distinguished."""
     users = servable.columns.users
     if servable.takes_rows or not users:
         raise MerlinSimError(
@@ -57,9 +53,6 @@ def parse_canary(text: str) -> Canary:
 
     >>> parse_canary("8:0.05")
     Canary(number=8, share=0.05)
-
-    Raises:
-        MerlinSimError: Where it is something else.
     """
     number, _, share = text.partition(":")
     try:
@@ -144,9 +137,6 @@ class Versions:
         """Make ids of events, each by the version that its user meets; one may be wrong alone.
 
         The histories that events do not bring are read together.
-
-        Returns:
-            What is wrong with an event in its place.
         """
         found: list[VersionedEvent | Exception] = [RequestError("no event")] * len(events)
         of_events = [self._version_of(fields) for fields in events]

@@ -46,13 +46,6 @@ def see_columns(
     """Count what the first rows of a mapping hold; of either layout, the samples that are read.
 
     Negative histories are drawn, and are left out.
-
-    Args:
-        dataset: An opened directory.
-        mapping: Which rows.
-        rows: How many at most.
-        left_out: Columns that are not looked at.
-        narrator: Shows progress.
     """
     channels = dataset.channels
     label = channels[LABEL][0]
@@ -130,19 +123,7 @@ def see_requests(
     left_out: Collection[str],
     narrator: Narrator,
 ) -> Side:
-    """Count what the newest events hold.
-
-    Args:
-        reference: The dataset that they are compared with.
-        directory: Of the log.
-        events: How many at most.
-        left_out: Columns that are not looked at.
-        narrator: Shows progress.
-
-    Raises:
-        MerlinSimError: Where there are none, ids mean something else than the reference's, or a
-            line is damaged.
-    """
+    """Count what the newest events hold."""
     files = logged_files(directory)
     for file in files:
         _require_same_ids(file, reference)
@@ -264,17 +245,9 @@ class Drift:
         scores: Path | None,
         new_scores: Path | None,
     ) -> Comparison:
-        """Compare.
+        """Compare a dataset with a newer one, of the same ids or more, or with logged requests.
 
-        Args:
-            reference: The older dataset, or the one that the served model was trained on.
-            new: A newer one, of the same ids or more, or the directory of a log of requests.
-            scores: Results directory of a run that saved scores of the older data; None to compare
-                none.
-            new_scores: The same of the newer; requests have theirs.
-
-        Raises:
-            MerlinSimError: Where ids mean other things, columns are unknown, or scores are missing.
+        Scores are those of results directories; None to compare none. Requests have theirs.
         """
         is_dataset = isinstance(new, DatasetDirectory)
         names = set(reference.schema.column_names)

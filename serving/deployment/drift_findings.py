@@ -67,12 +67,7 @@ def by_popularity(reference: Array) -> tuple[Array, Array]:
     """Put ids in order by how often the reference has them, and into bins of equal shares.
 
     Ids that it does not have stand with the rarest: in any sample many rare ids are missing.
-
-    Args:
-        reference: The count of each id.
-
-    Returns:
-        The ids in their order, and the bin of each place of that order.
+    Returns the ids in their order, and the bin of each place of that order.
     """
     order = np.argsort(-reference, kind="stable")
     counts = reference[order]
@@ -167,13 +162,7 @@ class Finding:
 
 
 def compare(reference: SeenColumns, new: SeenColumns, bounds: DriftBounds) -> Iterator[Finding]:
-    """Compare all columns that both have, lengths of histories and labels.
-
-    Args:
-        reference: Older rows.
-        new: Newer ones, whose ids are those of the reference, or more.
-        bounds: What is too far.
-    """
+    """Compare all columns that both have, lengths of histories and labels."""
     if reference.labelled and new.labelled:
         yield _labels(reference, new, bounds)
     for name in reference.counts:
@@ -189,15 +178,7 @@ def compare(reference: SeenColumns, new: SeenColumns, bounds: DriftBounds) -> It
 def values_finding(
     name: str, kind: str, reference: Array, new: Array, bounds: DriftBounds
 ) -> Finding:
-    """Compare values that have an order.
-
-    Args:
-        name: Of the feature.
-        kind: What they are.
-        reference: At least one.
-        new: At least one.
-        bounds: What is too far.
-    """
+    """Compare values that have an order, at least one of each."""
     edges = bins_of_values(reference)
     psi = stability_index(count_bins(reference, edges), count_bins(new, edges))
     ks = largest_distance(*count_places(reference, new))

@@ -58,18 +58,7 @@ def write_drift(
     facts: Mapping[str, Any],
     curves: Curves,
 ) -> Path:
-    """Write drift.json, drift.html, drift.md and their figures; return the HTML.
-
-    Args:
-        directory: Where they go.
-        findings: What was found.
-        bounds: By which it was judged.
-        facts: Of the two datasets, as JSON can hold them.
-        curves: Values whose distributions are drawn.
-
-    Raises:
-        MerlinSimError: Where they cannot be written.
-    """
+    """Write drift.json, drift.html, drift.md and their figures; return the HTML."""
     drifted = [found.feature for found in findings if found.drifted]
     page = Page("Drift: " + (", ".join(drifted) if drifted else "none"))
     page.add("Features", Table(HEAD, rows_of(findings)), Text(HOW_TO_READ))

@@ -53,17 +53,8 @@ def score_twice(
 ) -> ScoredTwice:
     """Score all rows of a mapping with both models.
 
-    Args:
-        challenger: The one that may be promoted.
-        current: The one that is served; users and items are new where it does not know them.
-        dataset: Of the ids of both, or of more.
-        mapping: Which rows.
-        long_from: Interactions from which a history is long; None for half of the longest that the
-            dataset holds.
-        narrator: Shows progress.
-
-    Raises:
-        MerlinSimError: Where one of them cannot score it.
+    Users and items are new where ``current`` does not know them. Histories are long from
+    ``long_from`` interactions; None for half of the longest that the dataset holds.
     """
     for judged in (challenger, current):
         judged.check(dataset)
@@ -213,13 +204,7 @@ class Gate:
 
 
 def judge(scored: ScoredTwice, rules: GateRules, narrator: Narrator) -> Gate:
-    """Compare the two models, on the same sets of users drawn with replacement.
-
-    Args:
-        scored: What both say of each row.
-        rules: When the challenger passes.
-        narrator: Hears of the draws.
-    """
+    """Compare the two models, on the same sets of users drawn with replacement."""
     bootstrap = UserBootstrap(scored.challenger, rules.draws, rules.seed)
     segments: dict[str, Array | None] = {ALL: None, **scored.segments}
     prepared = {

@@ -62,15 +62,6 @@ def write_gate(
     """Write gate.json, gate.html, gate.md and their figure; return the HTML.
 
     The JSON is written last, so that where it is, all is.
-
-    Args:
-        directory: Where they go.
-        gate: What came out.
-        facts: Of challenger, current and dataset, as JSON can hold them.
-        long_from: Interactions from which a history is long.
-
-    Raises:
-        MerlinSimError: Where they cannot be written.
     """
     page = Page("Gate: passed" if gate.passed else "Gate: not passed")
     reasons = [Text(reason + ".") for reason in gate.reasons]

@@ -48,11 +48,7 @@ class Judged:
     """Columns as :func:`as_served` gives them -> click probabilities, [rows]."""
 
     def score(self, batch: Batch) -> Array:
-        """Score rows as a server would.
-
-        Raises:
-            MerlinSimError: Where it gives something else than probabilities.
-        """
+        """Score rows as a server would."""
         scores = self.predict(as_served(batch, self.columns))
         right = (scores >= 0) & (scores <= 1)  # NaN is neither
         if not right.all():
@@ -71,11 +67,7 @@ class Judged:
         return mapping == TRAIN and fingerprint(dataset) in noted
 
     def check(self, dataset: DatasetDirectory) -> None:
-        """Refuse a dataset that lacks what the model reads, or whose ids mean something else.
-
-        Raises:
-            MerlinSimError: With all of that.
-        """
+        """Refuse a dataset that lacks what the model reads, or whose ids mean something else."""
         schema = dataset.schema
         names = [column.name for column in self.columns.all]
         missing = [name for name in names if name not in schema.column_names]
@@ -105,19 +97,8 @@ def refuse_trained_rows(
 ) -> dict[str, dict[str, Any]]:
     """Refuse rows that the challenger was trained on, which it scores better than new rows.
 
-    Args:
-        challenger: The one that may be promoted.
-        current: The one that is served; rows that it was trained on are a handicap, and allowed.
-        dataset: What is to be scored.
-        mapping: Which rows of it.
-        force: Whether to warn only.
-        say: Called with each warning.
-
-    Returns:
-        Where both models came from, with whether these rows trained them.
-
-    Raises:
-        MerlinSimError: Where the challenger was trained on them, without ``force``.
+    Rows that trained the current model are a handicap, and allowed. Returns where both models came
+    from, with whether these rows trained them.
     """
     trained = {
         side: judged.was_trained_on(dataset, mapping)
@@ -143,15 +124,9 @@ def refuse_trained_rows(
 
 
 def open_judged(path: Path, say: Say = lambda message: None) -> Judged:
-    """Open a model.
+    """Open a servable, a checkpoint, or the newest whole one of a directory of checkpoints.
 
-    Args:
-        path: A servable, a directory of checkpoints (the newest whole one is taken), one of them,
-            or a run's directory of results, whose configuration says where its checkpoints are.
-        say: Called with a sentence for each checkpoint that was passed over.
-
-    Raises:
-        MerlinSimError: Where it is none of these.
+    Of a run's directory of results the configuration says where its checkpoints are.
     """
     if (path / MANIFEST).is_file() and (path / SPEC_FILE).is_file():
         return _of_servable(path)
@@ -261,11 +236,8 @@ def as_served(batch: Batch, columns: ServedColumns) -> dict[str, Array]:
     """Give rows the form in which a server would give them to the model.
 
     Ids that the model has no vector for are 0; such an item in a history is left out, and of a
-    longer history the newest positions are read.
-
-    Args:
-        batch: Of each column [rows] or, padded on the left with 0, [rows, positions].
-        columns: What the model reads.
+    longer history the newest positions are read. A batch has [rows] of each column or, padded on
+    the left with 0, [rows, positions].
     """
     rows = {column.name: _known(batch[column.name], column) for column in columns.all}
     if not columns.histories:

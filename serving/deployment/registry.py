@@ -59,11 +59,7 @@ class Version:
 
     @classmethod
     def parse(cls, path: Path) -> Version:
-        """Read the file beside a version.
-
-        Raises:
-            RegistryError: Where it is not what was written.
-        """
+        """Read the file beside a version."""
         document = read_json(path, "JSON, a version of a registry", RegistryError)
         require_own_digest(path, RegistryError)
         try:
@@ -88,15 +84,7 @@ def now() -> str:
 
 
 def metrics_of(results: Path, steps: int | None) -> dict[str, float]:
-    """Return what a run measured of a checkpoint, or at its end where it did not measure that.
-
-    Args:
-        results: The run's directory.
-        steps: After how many steps the checkpoint was saved; None where that is not known.
-
-    Raises:
-        MerlinSimError: Where there is no run, or it has not ended.
-    """
+    """Return what a run measured of the checkpoint after so many steps, or at its end."""
     run = read_results(results)
     if not run.last:
         raise RegistryError(f"{results}: expected a run that has ended; its log has no result.")
@@ -108,11 +96,7 @@ def metrics_of(results: Path, steps: int | None) -> dict[str, float]:
 
 
 def gate_of(path: Path, servable_sha256: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Read the verdict of a gate, which must have judged this servable or its checkpoint.
-
-    Raises:
-        RegistryError: Where it is not a gate's file, or judged another model.
-    """
+    """Read the verdict of a gate, which must have judged this servable or its checkpoint."""
     document = read_json(path, "JSON, what `merlin-sim gate` wrote", RegistryError)
     require_own_digest(path, RegistryError)
     try:
@@ -143,13 +127,10 @@ _NAME = re.compile(r"\d{6,}")
 
 
 class Registry:
-    """A directory of versions.
+    """A directory of versions, made by the first :meth:`add`.
 
     Commands that change it take its lock, which ends with the process that holds it. Readers need
     none: they follow the link.
-
-    Args:
-        directory: Made by the first :meth:`add`.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -157,15 +138,9 @@ class Registry:
         self.directory = directory
 
     def add(self, servable: Path, run: Path | None = None, gate: Path | None = None) -> Version:
-        """Copy a servable into the registry as its next version.
+        """Copy a servable into the registry as its next version; every file of it is checked.
 
-        Args:
-            servable: An exported model; every file of it is checked.
-            run: Results directory of the run that trained it, whose metrics are kept.
-            gate: The ``gate.json`` of this model, whose verdict is kept.
-
-        Raises:
-            MerlinSimError: Where any of them is not what it should be; nothing is added then.
+        The metrics of the run that trained it, and the verdict in its ``gate.json``, are kept.
         """
         opened = Servable.open(servable)
         manifest = opened.manifest
@@ -194,11 +169,7 @@ class Registry:
         return version
 
     def versions(self) -> list[Version]:
-        """Return all versions, oldest first.
-
-        Raises:
-            RegistryError: Where there is no registry, or a version's file is damaged.
-        """
+        """Return all versions, oldest first."""
         folder = self.directory / VERSIONS
         if not folder.is_dir():
             raise RegistryError(f"{self.directory}: expected a registry; `add` makes one.")
@@ -206,11 +177,7 @@ class Registry:
         return [Version.parse(file) for file in files if _NAME.fullmatch(file.stem)]
 
     def version(self, number: int) -> Version:
-        """Return one version.
-
-        Raises:
-            RegistryError: Where there is none of this number.
-        """
+        """Return one version."""
         known = {version.number: version for version in self.versions()}
         if number not in known:
             there = ", ".join(map(str, known)) or "none"
@@ -246,14 +213,9 @@ class Registry:
         return self.directory / VERSIONS / f"{number:06d}"
 
     def promote(self, number: int, force: bool = False) -> None:
-        """Let a version be the current one.
+        """Let a version, every file of which is checked, be the current one.
 
-        Args:
-            number: Of the version; every file of it is checked.
-            force: Whether a gate that it did not pass is overruled.
-
-        Raises:
-            RegistryError: Where there is none, or it did not pass its gate.
+        With ``force`` a gate that it did not pass is overruled.
         """
         with self._changing():
             version = self.version(number)
@@ -271,11 +233,7 @@ class Registry:
                 self._link(number)
 
     def rollback(self) -> tuple[int, int]:
-        """Let the version be current that was before; return it, and the one that it replaces.
-
-        Raises:
-            RegistryError: Where there was none before, or it is damaged.
-        """
+        """Let the version be current that was before; return it, and the one that it replaces."""
         with self._changing():
             were = self.were_current()
             if len(were) < 2:
@@ -291,12 +249,8 @@ class Registry:
     def prune(self, keep: int, say: Callable[[str], None] = lambda message: None) -> list[int]:
         """Remove old versions; return which.
 
-        The newest stay, the current one, the one that a rollback would go to, and those that a
-        server of this machine has, as its canary.
-
-        Args:
-            keep: How many of the newest stay.
-            say: Called with which a server has.
+        The ``keep`` newest stay, the current one, the one that a rollback would go to, and those
+        that a server of this machine has, as its canary.
         """
         removed: list[int] = []
         with self._changing(), contextlib.ExitStack() as stack:

@@ -23,14 +23,7 @@ TRIES = 3
 
 
 def last_drift(directory: Path) -> list[Text | Table | Figures]:
-    """Return what the newest report in a directory says.
-
-    Args:
-        directory: Of `drift --output`; it need not be there yet.
-
-    Raises:
-        MerlinSimError: Where what is there is no such report, or was changed.
-    """
+    """Return what the newest report in a directory, which need not be there yet, says."""
     path = directory / DRIFT
     for _ in range(TRIES):
         # It is written last, and removed before another: what stands before and after is whole.
@@ -99,10 +92,7 @@ def server_sections(
 ) -> list[tuple[str, Parts]]:
     """Report a registry and a report of drift; what cannot be read has a message in its place.
 
-    Args:
-        registry: Its directory; None where there is none.
-        drift: Directory of the report; None for that in the registry.
-        canary: The version that some users meet.
+    Without a directory of the report it is looked for in the registry.
     """
     sections: list[tuple[str, Parts]] = []
     if registry is not None:

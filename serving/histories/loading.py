@@ -35,11 +35,7 @@ def read_log(
 ) -> Iterator[list[Interaction]]:
     """Read what makes history in a log: what was taken, by the behaviours that do.
 
-    Args:
-        source: The log, with the columns that say so.
-        on_bad_rows: Whether rows that cannot be read are refused or left out.
-        bad: Gets those that were left out.
-        narrator: Hears how far it is.
+    Rows that cannot be read are refused, or added to ``bad``.
     """
     columns, kind = source.columns, source.time_kind()
     with narrator.phase("reading interactions", source.size()) as report:
@@ -80,11 +76,7 @@ class KeptHistories:
 
     @classmethod
     def open(cls, directory: Path) -> KeptHistories:
-        """Read what the dataset's workflow says of them.
-
-        Raises:
-            MerlinSimError: Where it keeps none.
-        """
+        """Read what the dataset's workflow says of them."""
         workflow = FittedWorkflow.load(directory)
         if workflow.kept is None:
             raise MerlinSimError(
@@ -94,11 +86,7 @@ class KeptHistories:
         return cls(workflow.kept, workflow.columns, workflow.rules.equal_times == ITEM_ORDER)
 
     def read(self, path: Path, names: Sequence[str], filters: Any = None) -> pa.Table:
-        """Read what makes history of one of the files, in the order of a history.
-
-        Raises:
-            MerlinSimError: Where it is not the file that the dataset was written with.
-        """
+        """Read what makes history of one of the files, in the order of a history."""
         columns = self.columns
         every = dict.fromkeys((*names, columns.user, columns.item, columns.timestamp, ROLE))
         table = self.files.read(path, [*every], filters)
@@ -109,11 +97,7 @@ class KeptHistories:
 
 
 def read_dataset(directory: Path, narrator: Narrator) -> Iterator[list[Interaction]]:
-    """Read what a dataset keeps of its users' histories.
-
-    Raises:
-        MerlinSimError: Where it keeps none, or a file is not as workflow.json says.
-    """
+    """Read what a dataset keeps of its users' histories."""
     kept = KeptHistories.open(directory)
 
     def pieces() -> Iterator[list[Interaction]]:

@@ -166,13 +166,7 @@ def _texts(interactions: Sequence[Interaction]) -> list[str]:
 
 
 class RedisStore(HistoryStore):
-    """See :class:`~merlin_sim.serving.histories.store.HistoryStore`.
-
-    Args:
-        address: Where the server is.
-        keep: See :func:`~merlin_sim.serving.histories.open_store.open_store`.
-        create: The same.
-    """
+    """See :class:`~merlin_sim.serving.histories.store.HistoryStore`."""
 
     def __init__(self, address: str, keep: int | None, create: bool, later: bool = False) -> None:
         """Connect, or make ready to."""
@@ -396,11 +390,7 @@ class Breaker:
         """When the next call is let through."""
 
     def __enter__(self) -> None:
-        """Let a call through.
-
-        Raises:
-            StoreError: Where none is just now.
-        """
+        """Let a call through."""
         with self._lock:
             now = self._clock()
             if self._failures and now < self._until:

@@ -34,9 +34,6 @@ def parse_interaction(fields: Any) -> Interaction:
 
     >>> parse_interaction({"user": "A1", "item": {"item_id": "B7"}, "time": 12})
     Interaction(user='"A1"', item='{"item_id":"B7"}', time=12)
-
-    Raises:
-        RequestError: With the first thing that is wrong.
     """
     check_fields(fields, (USER, ITEM), (TIME,))
     return Interaction(
@@ -50,14 +47,10 @@ def as_text(value: Any) -> str:
 
 
 def key_text(key: Any, where: str) -> str:
-    """A key as it is kept.
+    """A key as it is kept: a text or a whole number that a log can hold.
 
     >>> key_text(7, "user"), key_text("7", "user")
     ('7', '"7"')
-
-    Raises:
-        RequestError: Where it is no text and no whole number, too long, or one that no log
-            can hold; with ``where``.
     """
     if isinstance(key, bool) or not isinstance(key, str | int):
         raise RequestError(f"{where}: expected a text or a whole number, received {key!r:.60}")
@@ -80,11 +73,7 @@ def _item_text(item: Any) -> str:
 
 
 def check_time(time: Any) -> float | None:
-    """A time as it is kept.
-
-    Raises:
-        RequestError: Where it is no number that can be compared with others.
-    """
+    """A time as it is kept: a number that can be compared with others."""
     if time is None:
         return None
     if isinstance(time, bool) or not isinstance(time, int | float) or not math.isfinite(time):
@@ -177,11 +166,7 @@ class HistoryStore(Filling, Reading, Protocol):
     """
 
     def read(self, user: str, newest: int) -> History:
-        """Return the newest interactions of one user.
-
-        Raises:
-            StoreError: Where they cannot be read.
-        """
+        """Return the newest interactions of one user."""
         (history,) = self.read_all([user], newest)
         if isinstance(history, StoreError):
             raise history
@@ -196,8 +181,7 @@ class HistoryStore(Filling, Reading, Protocol):
     def load(self, overwrite: bool) -> AbstractContextManager[Filling]:
         """Fill the store: what is appended within the block is kept whole or not at all.
 
-        Args:
-            overwrite: Put it in the place of what is there; else the store should be empty.
+        With ``overwrite`` in the place of what is there; else the store should be empty.
         """
 
     def close(self) -> None:

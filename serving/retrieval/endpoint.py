@@ -31,17 +31,7 @@ AT_ONCE = 8
 
 
 class RecommendEndpoint:
-    """See :class:`~merlin_sim.serving.triton.serve.Endpoint`.
-
-    Args:
-        towers: An exported model with vectors.
-        index: The index of its items.
-        rules: A file of rules; None for none.
-        retrieved: How many items are retrieved for a user.
-
-    Raises:
-        MerlinSimError: Where they do not fit each other, or something is missing.
-    """
+    """See :class:`~merlin_sim.serving.triton.serve.Endpoint`."""
 
     name = NAME
     path = "/recommend"
@@ -88,11 +78,7 @@ class RecommendEndpoint:
 
     @staticmethod
     def ask(body: bytes) -> bytes:
-        """Make of a request's body one of Triton's protocol.
-
-        Raises:
-            RequestError: Where it is none.
-        """
+        """Make of a request's body one of Triton's protocol."""
         check_length(len(body))
         try:
             text = body.decode()
@@ -129,13 +115,6 @@ def read_request(text: bytes | str, most: int) -> RecommendRequest:
 
     >>> read_request('{"user": "A1", "facts": {"age": 17}}', 500)
     RecommendRequest(user='A1', top=20, facts={'age': 17})
-
-    Args:
-        text: JSON.
-        most: Items that are answered: as many as are retrieved, for which the index was made.
-
-    Raises:
-        RequestError: With the first thing that is wrong.
     """
     check_length(len(text))
     fields = parse_json(text)

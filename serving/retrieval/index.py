@@ -64,13 +64,10 @@ class ItemIndex:
 
     @classmethod
     def build(cls, parts: Iterable[Vectors], dim: int, users: Vectors | None = None) -> ItemIndex:
-        """Make an index.
+        """Make an index of the vectors of the items 1, 2, 3, ..., some of them at a time.
 
-        Args:
-            parts: Vectors of the items 1, 2, 3, ..., some of them at a time.
-            dim: Length of a vector.
-            users: Vectors of users, by whom it is settled how much is looked at; None for items
-                drawn at random, of which far less would do.
+        By vectors of users it is settled how much is looked at; without any by items drawn at
+        random, of which far less would do.
         """
         faiss = import_faiss()
         found = list(parts)
@@ -254,11 +251,7 @@ def share_found(found: Ids, exact: Ids) -> float:
 
 
 def import_faiss() -> Any:
-    """Import the library of the index.
-
-    Raises:
-        MerlinSimError: Where it is not installed.
-    """
+    """Import the library of the index."""
     try:
         import faiss
     except ImportError as error:
@@ -282,15 +275,7 @@ def write_index(
     overwrite: bool = False,
     say: Callable[[str], None] = lambda message: None,
 ) -> ItemIndex:
-    """Make the index of all items that the towers know, and write it.
-
-    Args:
-        towers: The model.
-        output: Directory to make.
-        users: As in :meth:`ItemIndex.build`.
-        overwrite: Replace a directory that holds something.
-        say: Called with a sentence on what was found of an earlier run.
-    """
+    """Make the index of all items that the towers know, and write it."""
     check_apart(output, [towers.servable.path])
     with staged_directory(output, overwrite=overwrite, say=say) as directory:
         index = ItemIndex.build((vectors for _, vectors in towers.items()), towers.dim, users)
@@ -319,11 +304,7 @@ def open_index(path: Path, towers: Towers) -> ItemIndex:
 def check_index(path: Path, servable: Servable) -> float:
     """Compare an index with its digests and its model, without loading either.
 
-    Returns:
-        The share of the nearest that it was seen to find.
-
-    Raises:
-        MerlinSimError: Where it is damaged, or of another model.
+    Returns the share of the nearest that it was seen to find.
     """
     manifest = path / MANIFEST
     document = read_json(manifest, "JSON, what `merlin-sim index` writes")

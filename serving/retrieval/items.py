@@ -41,11 +41,7 @@ class Catalogue:
 
     @classmethod
     def of(cls, servable: Servable) -> Catalogue:
-        """Read the vocabulary of items.
-
-        Raises:
-            ServableError: Where the servable has none: then only ids are known.
-        """
+        """Read the vocabulary of items."""
         item, *features = servable.columns.targets
         path = servable.vocabulary(item.domain)
         if path is None:
@@ -77,11 +73,7 @@ Ids = npt.NDArray[np.int64]
 
 
 class ItemFacts:
-    """What rules compare: a column of facts, [items + 1], for each name that they use.
-
-    Raises:
-        MerlinSimError: Where a column is not to be found, or a rule's value is not of its type.
-    """
+    """What rules compare: a column of facts, [items + 1], for each name that they use."""
 
     def __init__(self, rules: Rules, servable: Servable, catalogue: Catalogue) -> None:
         """Read the facts."""
@@ -106,12 +98,7 @@ class ItemFacts:
         self._codes = {name: _codes(self.columns[name]) for name in rules.caps}
 
     def keep(self, ids: Ids, user: Mapping[str, Any]) -> npt.NDArray[np.bool_]:
-        """Say which items pass every filter.
-
-        Args:
-            ids: [items].
-            user: Facts of the user by name.
-        """
+        """Say which items, [items], pass every filter."""
         kept = np.ones(len(ids), bool)
         for rule in self.rules.filters:
             kept &= rule.keep(self.columns[rule.column].take(pa.array(ids)), user)

@@ -30,14 +30,10 @@ from .users import UserHistory, user_event
 
 
 def recall(ranks: Ids, most: int) -> float:
-    """Return the share of users whose item is among the first ones.
+    """Return the share of users whose item is among the first ones; rank -1 where it is nowhere.
 
     >>> recall(np.array([0, 3, -1, 20]), 20)
     0.5
-
-    Args:
-        ranks: [users] The place of each one's item, from 0; -1 where it is not in the answer.
-        most: How many items are looked at.
     """
     return float(np.mean((ranks >= 0) & (ranks < most)))
 
@@ -102,11 +98,7 @@ class Clicks:
 
 
 class ClickedRows:
-    """Reads the clicked rows of a dataset.
-
-    Raises:
-        MerlinSimError: Where it is not one of behaviour.
-    """
+    """Reads the clicked rows of a dataset."""
 
     def __init__(self, dataset: DatasetDirectory) -> None:
         """Find the columns."""
@@ -189,10 +181,6 @@ class CoOccurrence:
     >>> clicks = Clicks(np.array([[0, 1], [0, 1], [2, 1]]), np.array([3, 3, 4]), {})
     >>> CoOccurrence([clicks], 5).nearest(np.array([1]), 2).tolist()
     [3, 4]
-
-    Args:
-        parts: Clicked rows.
-        rows: Ids of items, 0 among them.
     """
 
     def __init__(self, parts: Iterable[Clicks], rows: int) -> None:
@@ -210,12 +198,7 @@ class CoOccurrence:
         self._likeness = csr_matrix(counts.multiply(1 / np.sqrt(np.maximum(afters, 1))))
 
     def nearest(self, history: Ids, most: int) -> Ids:
-        """Return the items that were taken most after those of a history, best first.
-
-        Args:
-            history: Ids of items, oldest first.
-            most: How many; fewer where fewer were ever taken after them.
-        """
+        """Return the items that were taken most after those of a history, best first."""
         scores = np.asarray(self._likeness[history[-NEWEST:]].sum(axis=0)).reshape(-1)
         order = np.argsort(-scores, kind="stable")[:most]
         found: Ids = order[scores[order] > 0]
@@ -261,11 +244,6 @@ class Quality:
 
     Every way leaves out the items of the history, unless the rules keep them; rules with filters
     are the whole's alone.
-
-    Args:
-        recommender: The four stages.
-        dataset: Of the ids of whose vocabularies raw keys are known.
-        narrator: Shows progress.
     """
 
     recommender: Recommender
@@ -283,14 +261,7 @@ class Quality:
     def report(
         self, mapping: str, users: int, seed: int, facts: dict[str, Any] | None = None
     ) -> QualityReport:
-        """Measure.
-
-        Args:
-            mapping: Whose clicks are held out.
-            users: How many clicks, drawn at random.
-            seed: Decides which.
-            facts: As for an answer.
-        """
+        """Measure."""
         drawn = self._rows.sample(mapping, users, seed)
         histories, _ = self._rows.raw(drawn)
         clicks = drawn.in_ids(self._ids)

@@ -118,15 +118,9 @@ class Responder:
     def respond(
         self, texts: Sequence[bytes | str], counted: Sequence[bool]
     ) -> Iterator[tuple[int, AnswerFields | Exception]]:
-        """Answer requests.
+        """Answer requests: give a request's place and its answer, or what is wrong with it.
 
-        Args:
-            texts: JSON.
-            counted: Whether each is counted.
-
-        Yields:
-            A request's place and its answer, or what is wrong with it: a RequestError where that
-            is the request.
+        That is a RequestError where it is the request.
         """
         begin = time.perf_counter()
         by_version: dict[int, list[tuple[int, RecommendRequest, Question, bool]]] = {}

@@ -31,15 +31,7 @@ ITEMS_AT_ONCE = 100_000
 
 
 class Ranker:
-    """Scores items that a retrieval found; remembers what the ranker calls each of them.
-
-    Args:
-        ranker: An opened servable.
-        catalogue: The items, as the retrieval numbers them.
-
-    Raises:
-        MerlinSimError: Where it cannot score what is retrieved.
-    """
+    """Scores items that a retrieval found; remembers what the ranker calls each of them."""
 
     def __init__(self, ranker: Servable, catalogue: Catalogue) -> None:
         """Load the ranker."""
@@ -55,13 +47,7 @@ class Ranker:
             self._own_ids(every[begin : begin + ITEMS_AT_ONCE])
 
     def score(self, history: UserHistory, ids: Ids, facts: Mapping[str, Any]) -> Any:
-        """Return what the ranker says of items: [items].
-
-        Args:
-            history: What is known of the user.
-            ids: Of the items, as the catalogue has them.
-            facts: Fields that the ranker reads beside keys.
-        """
+        """Return what the ranker says of items: [items]."""
         event = user_event(self._encoder, history, facts)
         encoded = self._encoder.encode_beside(event, self._own_ids(ids))
         return self._scorer.score_events([encoded])[0]
@@ -174,11 +160,7 @@ class Recommender:
     def recommend(
         self, history: UserHistory | None, top: int, facts: Mapping[str, Any] | None = None
     ) -> Answer:
-        """Answer for one user; see :class:`Question`.
-
-        Raises:
-            MerlinSimError: Where the question cannot be answered.
-        """
+        """Answer for one user; see :class:`Question`."""
         ((_, answer),) = self.recommend_all([Question(history, top, facts or {})])
         if isinstance(answer, Exception):
             raise answer
@@ -187,11 +169,7 @@ class Recommender:
     def recommend_all(
         self, questions: Sequence[Question]
     ) -> Iterator[tuple[int, Answer | Exception]]:
-        """Answer questions that came together, on all cores.
-
-        Yields:
-            A question's place and its answer, or what is wrong with it, as soon as it is there.
-        """
+        """Answer questions that came together, on all cores; give each answer once it is there."""
         numbered = list(enumerate(questions))
         answered: SimpleQueue[tuple[int, Answer | Exception]] = SimpleQueue()
         for first in range(min(self._threads, len(numbered))):
@@ -213,11 +191,7 @@ class Recommender:
     ) -> list[tuple[int, Retrieved | Answer | Exception]]:
         """Retrieve items for questions, the vectors and neighbours of all in one go.
 
-        Args:
-            questions: With their places.
-
-        Returns:
-            By place: items, the answer where no history asks for any, or what is wrong.
+        Gives by place items, the answer where no history asks for any, or what is wrong.
         """
         results: list[tuple[int, Retrieved | Answer | Exception]] = []
         begin = time.perf_counter()

@@ -59,15 +59,7 @@ class Predicate:
     """A value, a list of them for ``in`` and ``not_in``, or a :class:`UserFact`."""
 
     def keep(self, facts: pa.Array, user: Mapping[str, Any]) -> npt.NDArray[np.bool_]:
-        """Say which items may be recommended; of one whose fact is missing that is not known.
-
-        Args:
-            facts: [items] Their facts.
-            user: Facts of the user by name.
-
-        Raises:
-            MerlinSimError: Where a fact of the user is missing, or is no such value.
-        """
+        """Say which items may be recommended; of one whose fact is missing that is not known."""
         value = self.value
         if isinstance(value, UserFact):
             if value.name not in user:
@@ -82,11 +74,7 @@ class Predicate:
         return answer
 
     def operand(self, value: Any, kind: pa.DataType) -> Any:
-        """Return a value, or a list of them, as what facts of this type are compared with.
-
-        Raises:
-            MerlinSimError: Where it cannot be.
-        """
+        """Return a value, or a list of them, as what facts of this type are compared with."""
         try:
             if self.comparison in OF_LISTS:
                 return pa.array(value if isinstance(value, list) else [value], kind)
@@ -119,11 +107,7 @@ class Rules:
 
 
 def read_rules(path: Path) -> Rules:
-    """Read a file of rules; a path in it is relative to it.
-
-    Raises:
-        SpecError: With everything that is wrong, each with its line.
-    """
+    """Read a file of rules; a path in it is relative to it."""
     node, problems = read_yaml(path)
     if node is None:
         raise SpecError(path, problems)

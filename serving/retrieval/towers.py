@@ -31,14 +31,7 @@ ITEMS_PER_CALL = 8192
 
 
 class Towers:
-    """What makes vectors of users and of items.
-
-    Args:
-        servable: An opened servable of a model with vectors, as ``two_tower`` is.
-
-    Raises:
-        ServableError: Where its model has none.
-    """
+    """What makes vectors of users and of items."""
 
     def __init__(self, servable: Servable) -> None:
         """Load the SavedModel and the vocabularies."""

@@ -40,11 +40,7 @@ class Histories(Protocol):
 
 
 class DatasetHistories:
-    """The newest interactions that a dataset of a behaviour log keeps in ``history/``.
-
-    Raises:
-        MerlinSimError: Where it keeps none.
-    """
+    """The newest interactions that a dataset of a behaviour log keeps in ``history/``."""
 
     def __init__(self, directory: Path) -> None:
         """Read what the dataset says of them."""
@@ -62,11 +58,7 @@ class DatasetHistories:
         return list(self.of(users[:most]).values())
 
     def keys(self, texts: Sequence[str]) -> list[Any]:
-        """Return users' raw keys, of the type that the log has, of texts.
-
-        Raises:
-            MerlinSimError: Naming the first that is none.
-        """
+        """Return users' raw keys, of the type that the log has, of texts."""
         kind = pq.read_schema(self.kept.files.paths[0]).field(self.columns.user).type
         found = []
         for text in texts:
@@ -79,11 +71,7 @@ class DatasetHistories:
         return found
 
     def of(self, users: Sequence[Any]) -> dict[Any, UserHistory]:
-        """Return the history of each user who has one, by raw key.
-
-        Raises:
-            MerlinSimError: Where a file is not the one that the dataset was written with.
-        """
+        """Return the history of each user who has one, by raw key."""
         found: dict[Any, UserHistory] = {}
         for path in self.kept.files.paths:
             found |= self._in_file(path, users)
@@ -111,10 +99,6 @@ class StoreHistories:
 
     A store knows a user by one key, the first of the model's columns of users. What the others
     have is given with the request, or not known.
-
-    Args:
-        store: Keeps the interactions.
-        encoder: Of the model whose columns of users are meant.
     """
 
     newest = Limits.max_history
@@ -127,11 +111,7 @@ class StoreHistories:
         self._lookup = encoder.users[0] if encoder.users else None
 
     def keys(self, texts: Sequence[str]) -> list[Any]:
-        """Return users' raw keys, of the type that the model has, of texts.
-
-        Raises:
-            MerlinSimError: Naming the first that is none.
-        """
+        """Return users' raw keys, of the type that the model has, of texts."""
         if self._lookup is None or self._lookup.is_text:
             return list(texts)
         for text in texts:
@@ -142,20 +122,11 @@ class StoreHistories:
         return [int(text) for text in texts]
 
     def is_known(self, user: Any) -> bool:
-        """Say whether a user was there when the model's workflow was fitted.
-
-        Raises:
-            RequestError: Where it is no key of a user.
-        """
+        """Say whether a user was there when the model's workflow was fitted."""
         return self._lookup is None or self._lookup.look_up(user, USER) > 0
 
     def of(self, users: Sequence[Any]) -> dict[Any, UserHistory]:
-        """Return the history of each user who has one, by raw key.
-
-        Raises:
-            RequestError: Where one is no key.
-            StoreError: Where the store cannot be read.
-        """
+        """Return the history of each user who has one, by raw key."""
         found = {}
         for user, history in zip(users, self.read_all(users), strict=True):
             if isinstance(history, StoreError):
@@ -165,11 +136,7 @@ class StoreHistories:
         return found
 
     def read_all(self, users: Sequence[Any]) -> list[UserHistory | StoreError | None]:
-        """Return the history of each user, read together; None of one who has none.
-
-        Raises:
-            RequestError: Where one is no key.
-        """
+        """Return the history of each user, read together; None of one who has none."""
         keys = [key_text(user, USER) for user in users]
         histories: list[UserHistory | StoreError | None] = []
         for user, kept in zip(users, self._store.read_all(keys, self.newest), strict=True):
@@ -184,11 +151,7 @@ class StoreHistories:
 def user_event(encoder: EventEncoder, history: UserHistory, facts: Mapping[str, Any]) -> Event:
     """Return a user without candidates as a model's encoder takes one.
 
-    Args:
-        encoder: Of the model.
-        history: What is known of the user.
-        facts: Fields that the model reads beside keys, and keys of the user that the history
-            does not have.
+    Facts are fields that the model reads beside keys, and keys that the history does not have.
     """
     users = {
         column.name: history.user.get(column.name, facts.get(column.name))

@@ -25,14 +25,11 @@ LEAST_CHARACTERS = 16
 
 
 class Access:
-    """Knows the tokens that open a server.
+    """Knows the tokens that open a server; without any, all requests are admitted.
 
     >>> access = Access(("a token of many characters",))
     >>> access.allows("Bearer a token of many characters"), access.allows("Bearer another")
     (True, False)
-
-    Args:
-        tokens: Any of them opens it; without any, all requests are admitted.
     """
 
     def __init__(self, tokens: tuple[str, ...] = ()) -> None:
@@ -41,11 +38,7 @@ class Access:
 
     @classmethod
     def read(cls, path: Path | None) -> Access:
-        """Read a file of tokens, one a line; several let one be replaced by another.
-
-        Raises:
-            MerlinSimError: Where it cannot be read, is open to other users, or a token is short.
-        """
+        """Read a file of tokens, one a line; several let one be replaced by another."""
         if path is None:
             return cls()
         try:
@@ -87,11 +80,7 @@ class Access:
 
 
 def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """Read a certificate, with those that lead to its root, and its key.
-
-    Raises:
-        MerlinSimError: Where they cannot be read or do not belong together.
-    """
+    """Read a certificate, with those that lead to its root, and its key."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
         context.load_cert_chain(certificate, key)
@@ -116,11 +105,6 @@ class Admission:
     Traceback (most recent call last):
     merlin_sim.serving.triton.admission.TooMuchError: 1 requests are in hand, as many as are taken \
 at once
-
-    Args:
-        most_requests: In hand at once.
-        most_bytes: Of their bodies together; one request alone may have as many as it is allowed.
-        registry: Has what is counted; None for one of its own.
     """
 
     def __init__(
@@ -142,11 +126,7 @@ at once
 
     @contextmanager
     def enter(self, length: int) -> Iterator[None]:
-        """Hold a place for a request.
-
-        Raises:
-            TooMuchError: Where there is none.
-        """
+        """Hold a place for a request."""
         if self.requests >= self._most_requests:
             self._refused.inc()
             raise TooMuchError(
@@ -191,9 +171,6 @@ def check_shapes(text: bytes) -> None:
     """Refuse data that claims more elements than its request has bytes.
 
     Triton sets memory aside for the shape before it looks at the data. No depth is checked.
-
-    Raises:
-        RequestError: Naming the shape; or saying why the text is no JSON.
     """
 
     def check(pairs: list[tuple[str, Any]]) -> None:

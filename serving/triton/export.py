@@ -67,14 +67,7 @@ from .repository import write_stock_repository
 
 @contextmanager
 def explained_disk_errors(output: Path) -> Iterator[None]:
-    """Say of a full disk what is free on it, whether Python or TensorFlow met it.
-
-    Args:
-        output: What is written in the block.
-
-    Raises:
-        MerlinSimError: Where there is no space; other errors are left as they are.
-    """
+    """Say of a full disk what is free on it, whether Python or TensorFlow met it."""
     try:
         yield
     except (OSError, tf.errors.OpError) as error:
@@ -98,14 +91,6 @@ def save_served_model(
 
     It holds the forward pass and the weights: no optimizer, no objective, no Keras objects, whose
     loading would rebuild them from their configuration.
-
-    Args:
-        model: The model, built.
-        schema: The columns that it serves from, histories in the form that the signatures are to
-            take.
-        path: Directory to write.
-        takes_rows: Whether requests are plain rows: there is no signature for one user then.
-        has_vectors: Whether it gives vectors of users and of items: each has a signature then.
     """
     signature = columns_signature(schema)
     of_target = (TARGET_ITEM_FEATURES, TARGET_ITEM_LISTS, TARGET_ITEM_NUMERICAL)
@@ -316,11 +301,7 @@ class CheckpointExport:
     """Which checkpoint: see :func:`~.checkpoint_store.choose_checkpoint`."""
 
     def to_servable(self, output: Path, say: Say = lambda message: None) -> None:
-        """Write a servable.
-
-        Raises:
-            CheckpointError: Where there is no checkpoint, or it is of another dataset.
-        """
+        """Write a servable."""
         check_apart(output, [self.checkpoints, self.dataset])
         dataset = DatasetDirectory.open(self.dataset, feature_spec=self.feature_spec)
         checkpoint = choose_checkpoint(self.checkpoints, self.step, say, check_facts)

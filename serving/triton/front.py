@@ -113,15 +113,7 @@ OwnRoute = Callable[["Front", bytes], Awaitable[web.Response]]
 
 
 class Front:
-    """Answers for a server, in a thread of its own.
-
-    Args:
-        listeners: Where it listens. The sockets are closed with the front.
-        bounds: How much it takes.
-        routes: By path, what answers a POST here.
-        page: Answers a GET of the root; None for nothing.
-        registry: Has the metrics that stand below Triton's.
-    """
+    """Answers for a server, in a thread of its own."""
 
     def __init__(
         self,
@@ -371,11 +363,7 @@ def _too_large(content: bytes) -> str | None:
 
 
 def check_body(body: bytes, json_length: str | None) -> None:
-    """Refuse a body that Triton could not bear.
-
-    Raises:
-        RequestError: With what is wrong.
-    """
+    """Refuse a body that Triton could not bear."""
     length = len(body)
     if json_length is not None:
         if not (json_length.isascii() and json_length.isdigit() and int(json_length) <= length):

@@ -49,15 +49,7 @@ class GrpcFront(grpc.GenericRpcHandler):
     _server: grpc.aio.Server | None = field(init=False, default=None)
 
     async def start(self, address: str, tls: tuple[Path, Path] | None) -> None:
-        """Listen.
-
-        Args:
-            address: Host and port.
-            tls: Certificate and key; None for neither.
-
-        Raises:
-            OSError: Where the port cannot be listened at.
-        """
+        """Listen."""
         options = [
             *GRPC_OPTIONS[1:], ("grpc.max_receive_message_length", self.most_bytes),
             ("grpc.so_reuseport", 0),

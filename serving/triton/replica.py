@@ -254,12 +254,6 @@ class Idleness:
     """Watches what processes, and those that they started, compute and read.
 
     On a machine that has far too much to do a process waits for its turn; it is not idle then.
-
-    Args:
-        processes: Names the processes.
-        clock: Returns the time, in seconds.
-        work: Tells the seconds computed and the bytes read by processes, and whether one of them
-            runs or waits for its turn or a disk.
     """
 
     def __init__(

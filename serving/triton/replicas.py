@@ -40,9 +40,6 @@ class Replicas:
     """Sees that one Triton answers, with the version that should be served.
 
     Making one starts the first.
-
-    Raises:
-        MerlinSimError: Where there is nothing to serve, or it is damaged.
     """
 
     wanted: Callable[[], ServedVersion]
@@ -71,11 +68,7 @@ class Replicas:
         self._ending: list[threading.Thread] = []
 
     def look(self) -> None:
-        """See what has happened, and do what is to be done about it.
-
-        Raises:
-            ServerError: Where none answers and none can be started.
-        """
+        """See what has happened, and do what is to be done about it."""
         if self.active is not None and self.active.problem is not None:
             self._drop_active(self.active)
         if self.standby is not None and self.standby.problem is not None:

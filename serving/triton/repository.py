@@ -179,13 +179,7 @@ def own_models(servable: Servable, has_versions: bool) -> list[ServedModel]:
 def write_bundled_repository(
     models: Sequence[TritonModel], settings: ModelSettings, folder: Path
 ) -> None:
-    """Write what a bundled server is started on.
-
-    Args:
-        models: What it has.
-        settings: What they answer by.
-        folder: Its own.
-    """
+    """Write what a bundled server is started on."""
     for model in models:
         write_model(folder / REPOSITORY, model, f"{_MODELS}.relay", settings.number)
     settings.write(folder)
@@ -204,13 +198,6 @@ def write_stock_repository(
     - ``ids`` and ``one_user``: the SavedModel's two signatures, in the TensorFlow backend.
     - ``workflow``: a raw event to ids, in the Python backend, with the vocabularies.
     - ``events``: the ensemble of ``workflow`` and ``one_user``.
-
-    Args:
-        servable: A servable, opened or not.
-        output: The directory to make.
-        limits: What ``workflow`` refuses.
-        overwrite: Replace a directory that holds something.
-        say: Called with a sentence on what was found of an earlier run.
     """
     opened = servable if isinstance(servable, Servable) else Servable.open(servable)
     output = Path(output)
@@ -266,15 +253,7 @@ def _settings(servable: str, limits: Limits) -> dict[str, str]:
 
 
 def write_model(directory: Path, model: TritonModel, module: str | None, version: int = 1) -> None:
-    """Write a model into a repository.
-
-    Args:
-        directory: The repository.
-        model: Its configuration in Triton.
-        module: Whose ``TritonPythonModel`` it is, below the package; None for a model of another
-            backend.
-        version: Its version.
-    """
+    """Write a model into a repository; in the Python backend it is the class of a module."""
     of_version = directory / model.name / str(version)
     of_version.mkdir(parents=True, exist_ok=True)
     (directory / model.name / CONFIG).write_text(model.to_text(), encoding="utf-8")

@@ -52,11 +52,7 @@ class Endpoint(Protocol):
     """The settings of its worker, under its name."""
 
     def model(self, servable: Servable, canary: Servable | None, keeps: bool) -> ServedModel:
-        """Describe it for what is served.
-
-        Raises:
-            MerlinSimError: Where it cannot answer by that.
-        """
+        """Describe it for what is served."""
 
     async def answer(self, front: Front, body: bytes) -> web.Response:
         """Answer a POST."""
@@ -173,11 +169,7 @@ class Server:
         return [*own_models(servable, self._wanted().version is not None), *more]
 
     def _start_replica(self, version: ServedVersion) -> Replica:
-        """Start a Triton on a version.
-
-        Raises:
-            MerlinSimError: Where the version is damaged, or cannot answer what is asked here.
-        """
+        """Start a Triton on a version."""
         servable = Servable.open(version.servable)
         canary = None
         if version.canary is not None and version.canary_servable is not None:
@@ -258,11 +250,7 @@ class Server:
         return self.replicas is not None and self.replicas.active is not None
 
     def look(self) -> None:
-        """See what has happened, and do what is to be done about it.
-
-        Raises:
-            ServerError: Where nothing answers and nothing can be started.
-        """
+        """See what has happened, and do what is to be done about it."""
         assert self.replicas is not None
         if (code := self._fork_server.ended()) is not None:
             self._say(f"the process that forks models ended with {code}: starting it again")
@@ -291,11 +279,7 @@ class Server:
         self.replicas = None
 
     def run(self, say: Callable[[str], None]) -> int:
-        """Serve until SIGTERM or SIGINT; what ends by itself is replaced.
-
-        Raises:
-            ServerError: Where it does not start, or ends again and again.
-        """
+        """Serve until SIGTERM or SIGINT; what ends by itself is replaced."""
         asked: list[int] = []
         handlers = {
             number: signal.signal(number, lambda received, frame: asked.append(received))

@@ -31,11 +31,7 @@ class ServerError(MerlinSimError):
 
 
 def find_triton() -> Path:
-    """The directory of Triton's binaries in nvidia-pytriton.
-
-    Raises:
-        ServerError: Where it is not installed.
-    """
+    """The directory of Triton's binaries in nvidia-pytriton."""
     found = importlib.util.find_spec("pytriton")
     if found is None or not found.submodule_search_locations:
         raise ServerError(
@@ -112,14 +108,8 @@ def triton_command(
 ) -> list[str]:
     """Return the command of a server that finds its models in ``folder`` and answers there.
 
-    It listens on sockets in that folder alone, which only this user can enter.
-
-    Args:
-        options: How long it may take.
-        folder: Has the models; gets the sockets.
-        backends: The folder of Triton's backends.
-        name: Of its shared memory: servers on one machine must not meet there.
-        token: Opens what manages it.
+    It listens on sockets in that folder alone, which only this user can enter. Servers on one
+    machine need different names of their shared memory; the token opens what manages it.
     """
     flags = {
         "model-repository": folder / REPOSITORY,

@@ -33,11 +33,7 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 class ForkServer:
-    """Forks workers, and sees that none is left behind.
-
-    Args:
-        path: The socket on which it listens.
-    """
+    """Forks workers, and sees that none is left behind."""
 
     def __init__(self, path: Path) -> None:
         """Begin to listen."""

@@ -84,11 +84,7 @@ class Frame(NamedTuple):
 def send_frame(
     connection: socket.socket, message: Mapping[str, Any], tensors: Tensors | None = None
 ) -> None:
-    """Send a message; several threads should take turns.
-
-    Raises:
-        OSError: Where the other end is closed.
-    """
+    """Send a message; several threads should take turns."""
     described, parts = [], []
     for name, tensor in (tensors or {}).items():
         kind, content = _to_bytes(tensor)
@@ -100,11 +96,7 @@ def send_frame(
 
 
 def receive_frame(connection: socket.socket) -> Frame | None:
-    """Wait for a message; None where the other side has gone.
-
-    Raises:
-        OSError: Where the connection broke.
-    """
+    """Wait for a message; None where the other side has gone."""
     lengths = _receive(connection, _LENGTHS.size)
     if lengths is None:
         return None

@@ -98,11 +98,7 @@ WARM_UPS = 3
 
 
 class Worker:
-    """Answers what comes through a connection until the other side has gone.
-
-    Args:
-        connection: To the model's stub in Triton.
-    """
+    """Answers what comes through a connection until the other side has gone."""
 
     def __init__(self, connection: socket.socket) -> None:
         """Hold the connection."""
@@ -191,11 +187,7 @@ class Worker:
 
 
 def warm_up(model: WorkerModel, probe: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Have a model answer its probe.
-
-    Raises:
-        Exception: Where it cannot.
-    """
+    """Have a model answer its probe."""
     found: list[Outputs | Exception] = []
     model.take([Request(probe, frozenset(), is_probe=True)], lambda _, result: found.append(result))
     # Rules may ask for what is not known here, and a store may be away: that is an answer, too.
@@ -208,8 +200,7 @@ def warm_up(model: WorkerModel, probe: Mapping[str, npt.NDArray[Any]]) -> None:
 def answer_apart(answer: Callable[[Sequence[Asked]], Sequence[Any]], asked: Sequence[Asked]) -> Any:
     """Answer what came together; where that fails, each by itself, as one of them is the reason.
 
-    Returns:
-        What is wrong with one in its place.
+    What is wrong with one stands in its place.
     """
     try:
         return [*answer(asked)]
