@@ -84,7 +84,8 @@ class ActivationUnit(ConfiguredBlock):
             hidden = tf.tanh(affine(many[0], kernel[0], bias[0, 0]))
         else:
             hidden = _tanh_of_sum(tf.matmul(many, kernel), bias)
-        scores = self._after_tanh(tf.reshape(hidden, [users * many_count * few_count, units]))
+        hidden = tf.reshape(hidden, [users * many_count * few_count, units])
+        scores = self._after_tanh(hidden, *self._half_second())
         return tf.reshape(scores, [users, many_count, few_count])
 
     def _scores_by_pairs(self, candidates: tf.Tensor, history: tf.Tensor) -> tf.Tensor:
@@ -105,7 +106,7 @@ class ActivationUnit(ConfiguredBlock):
             hidden = tf.reshape(hidden, [users, count, length, units]) + item
             hidden += tf.reshape(of_position, [users, 1, length, units])
         hidden = tf.tanh(tf.reshape(hidden, [pairs_count, units]))
-        return tf.reshape(self._after_tanh(hidden), [users, count, length])
+        return tf.reshape(self._after_tanh(hidden, *self._half_second()), [users, count, length])
 
     def score_each(
         self, target_item: tf.Tensor, positions: list[tf.Tensor], sharing: Size = 1
@@ -128,13 +129,13 @@ class ActivationUnit(ConfiguredBlock):
             return as_rows(self._scores_by_pairs(item, history))
         of_item, of_history, of_product = self._half_kernels()
         item = tf.matmul(target_item, of_item)  # [samples, units]
-        bias = self._half_bias()
+        bias, second = self._half_bias(), self._half_second()
         scores = []
         for position in positions:
             of_position = tf.matmul(position, of_history)
             hidden = affine(_product(target_item, position), of_product, bias)
             hidden = _tanh_of_pairs(hidden, item, of_position)
-            scores.append(self._after_tanh(hidden))  # [samples, 1]
+            scores.append(self._after_tanh(hidden, *second))  # [samples, 1]
         return tf.concat(scores, axis=1)
 
     def _half_bias(self) -> tf.Tensor:
@@ -146,16 +147,19 @@ class ActivationUnit(ConfiguredBlock):
         item, history, difference, product = tf.split(kernel, 4, axis=0)
         return [item + difference, history - difference, product]
 
-    def _after_tanh(self, hidden: tf.Tensor) -> tf.Tensor:
-        """Run the layers after the first: from the tanh of half its sums to [rows, 1].
+    def _half_second(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the second layer's weights for the tanh of half the first layer's sums.
 
         sigmoid(x) = (1 + tanh(x / 2)) / 2, for which TensorFlow takes two thirds of the time; what
-        is left to add and to halve goes into the next layer's weights.
+        is left to add and to halve is in these weights.
         """
         second = self.dense[1]
         half = 0.5 * tf.cast(tf.convert_to_tensor(second.kernel), self.compute_dtype)
-        bias = tf.convert_to_tensor(second.bias) + tf.reduce_sum(half, axis=0)
-        hidden = second.activation(affine(hidden, half, bias))
+        return half, tf.convert_to_tensor(second.bias) + tf.reduce_sum(half, axis=0)
+
+    def _after_tanh(self, hidden: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+        """Run the layers after the first, the second with these weights: [rows, 1]."""
+        hidden = self.dense[1].activation(affine(hidden, kernel, bias))
         for dense in self.dense[2:]:
             hidden = dense(hidden)
         return hidden

@@ -16,7 +16,9 @@ def sizes(tensor: tf.Tensor) -> list[Size]:
     >>> sizes(tf.ones([2, 3]))
     [2, 3]
     """
-    found = tf.shape(tensor)
+    if tensor.shape.is_fully_defined():
+        return list(tensor.shape)
+    found = tf.unstack(tf.shape(tensor))
     return [found[axis] if size is None else size for axis, size in enumerate(tensor.shape)]
 
 
@@ -110,4 +112,6 @@ def beside_candidates(of_user: tf.Tensor, candidates: Size) -> tf.Tensor:
     """
     if is_one(candidates):
         return of_user
-    return tf.repeat(of_user, candidates, axis=0)
+    users, dim = sizes(of_user)
+    repeated = tf.tile(of_user[:, tf.newaxis], [1, candidates, 1])
+    return tf.reshape(repeated, [users * candidates, dim])

@@ -232,20 +232,28 @@ class Adam(Optimizer):
         self.beta_2 = beta_2
         self.epsilon = epsilon
 
+    def _internal_apply_gradients(self, grads_and_vars: Any) -> Any:
+        """Compute once what is the same for all variables."""
+        step = tf.cast(self.iterations + 1, tf.float32)
+        beta_1, beta_2, epsilon = map(tf.constant, (self.beta_1, self.beta_2, self.epsilon))
+        self._of_all = {
+            "beta1_power": tf.pow(beta_1, step),
+            "beta2_power": tf.pow(beta_2, step),
+            "beta1": beta_1,
+            "beta2": beta_2,
+            "epsilon": epsilon,
+        }
+        return super()._internal_apply_gradients(grads_and_vars)
+
     def update_dense(self, index: int, variable: tf.Variable, gradient: tf.Tensor) -> None:
         """Let TensorFlow's fused kernel go once over weights and both moments."""
-        step = tf.cast(self.iterations + 1, tf.float32)
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
             m=self.slots["m"][index].handle,
             v=self.slots["v"][index].handle,
-            beta1_power=tf.pow(self.beta_1, step),
-            beta2_power=tf.pow(self.beta_2, step),
             lr=self.rate_of(variable),
-            beta1=self.beta_1,
-            beta2=self.beta_2,
-            epsilon=self.epsilon,
             grad=gradient,
+            **self._of_all,
         )
 
     def update_rows(self, index: int, variable: tf.Variable, slices: tf.IndexedSlices) -> None:

@@ -95,11 +95,7 @@ class Predictor:
         else:
             rows = tf.shape(next(iter(columns.values())))[0]
             most = self._rows_of_a_part(columns, rows, fuses)
-            logits = tf.cond(
-                rows > most,
-                lambda: in_parts(self._logits, columns, most),
-                lambda: self._logits(columns),
-            )
+            logits = in_parts(self._logits, columns, most)
         return tf.sigmoid(tf.reshape(logits, [-1]))
 
     def _rows_of_a_part(self, columns: dict[str, tf.Tensor], rows: tf.Tensor, fuses: bool) -> Size:
