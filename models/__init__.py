@@ -29,55 +29,23 @@ reads no negative history and computes nothing of the objective.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import sys
+from pathlib import Path
 from typing import Any
 
 from ..foundation.process_wide import hide_unusable_gpu
 
-_NAMES = {
-    "blocks.checks": ("OptionError",),
-    "dien": ("DIENBlock", "DIENModel"),
-    "din": ("DINBlock", "DINModel"),
-    "interest_block": ("InterestBlock", "InterestModel"),
-    "long_models": (
-        "ETABlock",
-        "ETAModel",
-        "SDIMBlock",
-        "SDIMModel",
-        "TWINBlock",
-        "TWINModel",
-    ),
-    "sim": ("SIMBlock", "SIMModel"),
-    "stca": ("STCABlock", "STCAModel"),
-    "losses": ("Outputs", "StepLosses"),
-    "options": (
-        "DCNv2Options",
-        "DIENOptions",
-        "DINOptions",
-        "DLRMOptions",
-        "ETAOptions",
-        "ModelOptions",
-        "SDIMOptions",
-        "SIMOptions",
-        "STCAOptions",
-        "TWINOptions",
-        "TwoTowerOptions",
-    ),
-    "ranking": (
-        "DCNv2Block",
-        "DCNv2Model",
-        "DLRMBlock",
-        "DLRMModel",
-        "RankingBlock",
-        "RankingModel",
-    ),
-    "registry": ("MODELS", "build_model", "load_model", "options_type"),
-    "towers": ("TwoTowerBlock", "TwoTowerModel"),
+_STUB = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+_PLACES = {
+    alias.name: node.module
+    for node in _STUB.body
+    if isinstance(node, ast.ImportFrom)
+    for alias in node.names
 }
-"""File -> the names that come from it; ``__init__.pyi`` says the same to type checkers."""
+"""Each public name -> the file that it comes from, of ``__init__.pyi``."""
 
-_PLACES = {name: file for file, names in _NAMES.items() for name in names}
 __all__ = list(_PLACES)
 
 
