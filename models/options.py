@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from .blocks.checks import (
     ATTENTIONS,
@@ -15,6 +15,7 @@ from .blocks.checks import (
     check_positive,
     check_rate,
     check_switch,
+    require,
 )
 
 AnyOptions = TypeVar("AnyOptions", bound="CheckedOptions")
@@ -88,7 +89,6 @@ class CheckedOptions:
 
 AnyModelOptions = TypeVar("AnyModelOptions", bound="ModelOptions")
 AnySplit = TypeVar("AnySplit", bound="DIENOptions")
-AnySearched = TypeVar("AnySearched", bound="SearchedOptions")
 
 SHORT_LENGTH = 10
 """Positions of a short history by default: of 100, the published 10."""
@@ -119,11 +119,8 @@ class ModelOptions(CheckedOptions):
     def recent_within(self, history_length: int) -> int:
         """Return how many positions of the dataset's histories are read one by one."""
         recent = history_length if self.recent_length is None else self.recent_length
-        if recent > history_length:
-            raise OptionError(
-                f"`recent_length` should be at most {history_length}, the positions of the "
-                f"schema's histories. Received: `recent_length` = {recent}."
-            )
+        most = f"be at most {history_length}, the positions of the schema's histories"
+        require(recent <= history_length, "recent_length", most, recent)
         return recent
 
     def for_history(self: AnyModelOptions, history_length: int) -> AnyModelOptions:
@@ -192,6 +189,7 @@ class DIENOptions(ModelOptions):
     long_seq_length: int | None = field(default=None, metadata={"check": or_none(check_length)})
     """How many of a history's positions are the long history; DIEN reads those after them. None:
     all but the newest 10, or all where the short history is not read."""
+    least_long: ClassVar[int] = 0  # positions of a long history at least
 
     def __post_init__(self) -> None:
         """Check every option."""
@@ -202,10 +200,13 @@ class DIENOptions(ModelOptions):
     def refuse_change(self, option: str, where: str) -> None:
         """Refuse an option that differs from its default and has no effect."""
         value = getattr(self, option)
-        if value != type(self).__dataclass_fields__[option].default:
-            raise OptionError(
-                f"`{option}` should be given {where} only. Received: `{option}` = {value!r}."
-            )
+        default = type(self).__dataclass_fields__[option].default
+        require(value == default, option, f"be given {where} only", value)
+
+    @property
+    def reads_short(self) -> bool:
+        """Whether the short history is read."""
+        return True
 
     @property
     def long_length(self) -> int:
@@ -214,16 +215,16 @@ class DIENOptions(ModelOptions):
         return self.long_seq_length
 
     def for_history(self: AnySplit, history_length: int) -> AnySplit:
-        """Say where a history is split; the short one has a position at least."""
-        if self.long_seq_length is None:
-            return replace(self, long_seq_length=max(0, history_length - SHORT_LENGTH))
-        if self.long_seq_length >= history_length:
-            raise OptionError(
-                "`long_seq_length` should leave a short history: at most "
-                f"{history_length - 1}, the schema's histories having {history_length} positions. "
-                f"Received: `long_seq_length` = {self.long_seq_length}."
-            )
-        return self
+        """Say where a history is split; both parts have a position where they are read."""
+        long = self.long_seq_length
+        if long is None:
+            newest = SHORT_LENGTH if self.reads_short else 0
+            long = max(self.least_long, history_length - newest)
+        most = history_length - int(self.reads_short)
+        leaves = "leave a short history: at most" if self.reads_short else "be at most"
+        expected = f"{leaves} {most}, the schema's histories having {history_length} positions"
+        require(long <= most, "long_seq_length", expected, long)
+        return replace(self, long_seq_length=long)
 
 
 SHORT_HISTORIES = ("dien", "attention", "none")
@@ -234,6 +235,7 @@ SHORT_HISTORIES = ("dien", "attention", "none")
 class SearchedOptions(DIENOptions):
     """What can be set of every model that searches a long history."""
 
+    least_long = 1
     stage_one: bool = True
     """Whether a first stage, attention by the dot product over the whole long history, is trained
     beside what is evaluated."""
@@ -248,28 +250,17 @@ class SearchedOptions(DIENOptions):
     def __post_init__(self) -> None:
         """Check every option."""
         super().__post_init__()
+        or_none(check_positive)("long_seq_length", self.long_seq_length)
         if not self.stage_one:
             self.refuse_change("stage_one_mlp_dims", "where `stage_one` is true")
         if self.short_history != "dien":
             for name in ("aux_mlp_dims", "auxiliary_loss", "one_pass"):
                 self.refuse_change(name, 'with `short_history` = "dien"')
 
-    def for_history(self: AnySearched, history_length: int) -> AnySearched:
-        """Say where a history is split; both parts have a position where they are read."""
-        short = 0 if self.short_history == "none" else SHORT_LENGTH
-        length = self.long_seq_length
-        if length is None:
-            length = max(1, history_length - short)
-        check_positive("long_seq_length", length)
-        split = replace(self, long_seq_length=length)
-        if short:
-            return super(SearchedOptions, split).for_history(history_length)
-        if length > history_length:
-            raise OptionError(
-                f"`long_seq_length` should be at most {history_length}, the positions of the "
-                f"schema's histories. Received: `long_seq_length` = {length}."
-            )
-        return split
+    @property
+    def reads_short(self) -> bool:
+        """Whether the short history is read."""
+        return self.short_history != "none"
 
 
 PUBLISHED_SEARCHES = ("soft", "hard")
@@ -380,11 +371,8 @@ class RankingOptions(CheckedOptions):
     def __post_init__(self) -> None:
         """Check every option."""
         super().__post_init__()
-        if self.top_mlp_dims[-1] != 1:
-            raise OptionError(
-                "`top_mlp_dims` should end with 1, the logit. "
-                f"Received: `top_mlp_dims` = {list(self.top_mlp_dims)}."
-            )
+        dims = list(self.top_mlp_dims)
+        require(dims[-1] == 1, "top_mlp_dims", "end with 1, the logit", dims)
 
 
 @dataclass(frozen=True)
@@ -394,14 +382,9 @@ class DLRMOptions(RankingOptions):
     def __post_init__(self) -> None:
         """Require vectors that can be multiplied with each other."""
         super().__post_init__()
-        last = self.bottom_mlp_dims[-1]
-        if last != self.embedding_dim:
-            raise OptionError(
-                "`bottom_mlp_dims` should end with the length of the vectors that its output is "
-                f"multiplied with, `embedding_dim` = {self.embedding_dim}. "
-                f"Received: `bottom_mlp_dims` = {list(self.bottom_mlp_dims)}, which ends with "
-                f"{last}."
-            )
+        dims, dim = list(self.bottom_mlp_dims), self.embedding_dim
+        ends = "end with the length of the vectors that its output is multiplied with"
+        require(dims[-1] == dim, "bottom_mlp_dims", f"{ends}, `embedding_dim` = {dim}", dims)
 
 
 @dataclass(frozen=True)
@@ -450,8 +433,5 @@ class TwoTowerOptions(CheckedOptions):
         super().__post_init__()
         temperature = self.temperature
         is_number = isinstance(temperature, int | float) and not isinstance(temperature, bool)
-        if not is_number or not 0 < temperature <= 100:
-            raise OptionError(
-                "`temperature` should be above 0 and at most 100. "
-                f"Received: `temperature` = {temperature!r}."
-            )
+        fits = is_number and 0 < temperature <= 100
+        require(fits, "temperature", "be above 0 and at most 100", temperature)

@@ -8,7 +8,7 @@ import tensorflow as tf
 from merlin.schema import Schema
 
 from .blocks.attention import SummedAttention, TargetAttention
-from .blocks.checks import OptionError, check_choice
+from .blocks.checks import OptionError, check_choice, require
 from .blocks.embeddings.feature_embedding import TimeIntervalEmbedding
 from .blocks.mlp import ClassifierMLP
 from .blocks.recurrence import AuxiliaryNetwork, InterestEvolution
@@ -79,7 +79,6 @@ class SearchedBlock(InterestBlock[AnySearched]):
     def make_blocks(self) -> None:
         """Make what reads the short history, and the first classifier."""
         options, policy = self.options, self._dtype_policy
-        self._history_of = self.channels.history_of
         short_length = self.channels.history_length - options.long_length
         self.split = HistorySplit(options.long_length, short_length, name="split")
         self.has_auxiliary_loss = options.short_history == "dien" and options.auxiliary_loss
@@ -248,7 +247,7 @@ class SearchedBlock(InterestBlock[AnySearched]):
         mask = self.split.masks(features.real, features.seen_until).long
         ids = {
             target: self.split(features.positive[history], features.ends).long
-            for target, history in self._history_of.items()
+            for target, history in self.channels.history_of.items()
         }
         times = self._time_vectors(features, sizes(mask)[-1])
         if self.attention_embedding is None:
@@ -275,10 +274,7 @@ class SearchedBlock(InterestBlock[AnySearched]):
 
 def _unit(option: str, unit: Any, kind: type[Any]) -> Any:
     unit = part_from(unit)
-    if unit is not None and not isinstance(unit, kind):
-        raise OptionError(
-            f"`{option}` should be a {kind.__name__} or None. Received: `{option}` = {unit!r}."
-        )
+    require(unit is None or isinstance(unit, kind), option, f"be a {kind.__name__} or None", unit)
     return unit
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ...foundation.exceptions import MerlinSimError
 
@@ -14,6 +15,16 @@ class OptionError(MerlinSimError, ValueError):
     """An option of a block or a model has a value it cannot have."""
 
 
+def require(fits: bool, option: str, expected: str, value: Any) -> None:
+    """Refuse an option's value, unless it fits."""
+    if not fits:
+        raise OptionError(f"`{option}` should {expected}. Received: `{option}` = {value!r}.")
+
+
+def _is_whole(value: Any, at_least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= at_least
+
+
 def check_positive(option: str, value: int) -> int:
     """Return ``value`` if it is a whole number of at least 1.
 
@@ -23,10 +34,7 @@ def check_positive(option: str, value: int) -> int:
     merlin_sim.models.blocks.checks.OptionError: `top_k` should be a positive integer. \
 Received: `top_k` = 0.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise OptionError(
-            f"`{option}` should be a positive integer. Received: `{option}` = {value!r}."
-        )
+    require(_is_whole(value, 1), option, "be a positive integer", value)
     return value
 
 
@@ -36,10 +44,7 @@ def check_length(option: str, length: int) -> int:
     >>> check_length("short_length", 0)
     0
     """
-    if isinstance(length, bool) or not isinstance(length, int) or length < 0:
-        raise OptionError(
-            f"`{option}` should be an integer of at least 0. Received: `{option}` = {length!r}."
-        )
+    require(_is_whole(length, 0), option, "be an integer of at least 0", length)
     return length
 
 
@@ -51,13 +56,9 @@ def check_dims(option: str, value: Sequence[int], at_least: int = 0) -> tuple[in
     """
     is_list = isinstance(value, Sequence) and not isinstance(value, str)
     sizes = tuple(value) if is_list else ()
-    well_formed = all(isinstance(s, int) and not isinstance(s, bool) and s > 0 for s in sizes)
-    if not is_list or not well_formed or len(sizes) < at_least:
-        fewest = f" ({at_least} or more)" if at_least else ""
-        raise OptionError(
-            f"`{option}` should be a list of positive integers{fewest}. "
-            f"Received: `{option}` = {value!r}."
-        )
+    fits = is_list and all(_is_whole(size, 1) for size in sizes) and len(sizes) >= at_least
+    fewest = f" ({at_least} or more)" if at_least else ""
+    require(fits, option, f"be a list of positive integers{fewest}", value)
     return sizes
 
 
@@ -69,11 +70,8 @@ def check_rate(option: str, value: float | None) -> float | None:
     """
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
-        raise OptionError(
-            f"`{option}` should be at least 0 and below 1, or None for off. "
-            f"Received: `{option}` = {value!r}."
-        )
+    fits = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1
+    require(fits, option, "be at least 0 and below 1, or None for off", value)
     return float(value)
 
 
@@ -83,8 +81,7 @@ def check_switch(option: str, value: bool) -> bool:
     >>> check_switch("stage_one", True)
     True
     """
-    if not isinstance(value, bool):
-        raise OptionError(f"`{option}` should be true or false. Received: `{option}` = {value!r}.")
+    require(isinstance(value, bool), option, "be true or false", value)
     return value
 
 
@@ -94,7 +91,5 @@ def check_choice(option: str, value: str, choices: Sequence[str]) -> str:
     >>> check_choice("attention", "dot", ("dot", "activation_unit"))
     'dot'
     """
-    if value not in choices:
-        named = " or ".join(repr(choice) for choice in choices)
-        raise OptionError(f"`{option}` should be {named}. Received: `{option}` = {value!r}.")
+    require(value in choices, option, f"be {' or '.join(map(repr, choices))}", value)
     return value

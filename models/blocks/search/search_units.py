@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from ..attention import TargetAttention, attention_weights, dot_scores
-from ..checks import OptionError, check_positive
+from ..checks import check_positive, require
 from ..serialization import ConfiguredBlock, part_from, register_block
 from ..shapes import sizes
 from .search_and_attention import (
@@ -131,11 +131,8 @@ class HardSearchUnit(SearchUnit):
     def __init__(self, category_feature: str, top_k: int = 50, **kwargs: Any) -> None:
         """Check the options."""
         super().__init__(**kwargs)
-        if not isinstance(category_feature, str):
-            raise OptionError(
-                "`category_feature` should name a column of the target item. "
-                f"Received: `category_feature` = {category_feature!r}."
-            )
+        is_name = isinstance(category_feature, str)
+        require(is_name, "category_feature", "name a column of the target item", category_feature)
         self.category_feature = category_feature
         self.top_k = check_positive("top_k", top_k)
 
@@ -245,11 +242,8 @@ class CollisionSearchUnit(SearchUnit):
         super().__init__(**kwargs)
         self.hashes = check_positive("hashes", hashes)
         self.bits_per_hash = check_positive("bits_per_hash", bits_per_hash)
-        if bits_per_hash > MOST_BITS:
-            raise OptionError(
-                f"`bits_per_hash` should be at most {MOST_BITS}. "
-                f"Received: `bits_per_hash` = {bits_per_hash}."
-            )
+        is_exact = bits_per_hash <= MOST_BITS
+        require(is_exact, "bits_per_hash", f"be at most {MOST_BITS}", bits_per_hash)
         self.projection = RandomProjection(hashes * bits_per_hash, name="projection")
 
     def build(self, input_shape: Any) -> None:
