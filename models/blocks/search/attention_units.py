@@ -19,7 +19,6 @@ from .search_and_attention import (
     dot_sums,
     marks_of,
     mean_of,
-    search_strength,
 )
 
 
@@ -56,10 +55,8 @@ class ExactSearchUnit(AttentionUnit):
         """Attend to what the search found; for ``stage_one`` to the whole history too."""
         marks = marks_of(target, found)
         of = ["kept", "whole"] if stage_one else ["kept"]
-        *sums, total = dot_sums(target, history, found, of, [marks])
-        sums.append(mean_of(total, marks))
-        attended, *searched, mean = [tf.cast(vector, self.compute_dtype) for vector in sums]
-        return LongInterest(attended, mean, searched[0] if stage_one else None)
+        attended, *searched, total = dot_sums(target, history, found, of, [marks])
+        return self.interest(attended, mean_of(total, marks), *searched)
 
 
 DEFAULT_HEADS = 4
@@ -108,8 +105,8 @@ class MultiHeadSearchUnit(AttentionUnit):
         )
         super().build(input_shape)
 
-    def weights_over(self, target: Target, history: LongHistory, mask: tf.Tensor) -> tf.Tensor:
-        """Return each head's weights over ``mask``: [users, candidates, heads, long], float32."""
+    def scores(self, target: Target, history: LongHistory) -> tf.Tensor:
+        """Return each head's scores: [users, candidates, heads, long], float32."""
         query = tf.einsum("umd,dhk->umhk", tf.cast(target.vector, tf.float32), self.target_kernel)
         query = tf.einsum("umhk,zhk->umhz", query, self.history_kernel)
         item_dim = int(history.vectors.shape[-1])
@@ -117,7 +114,7 @@ class MultiHeadSearchUnit(AttentionUnit):
         scores = _products(of_item, by_window(tf.cast(history.vectors, tf.float32)))
         if history.time_vectors is not None:
             scores += _products(of_time, by_window(tf.cast(history.time_vectors, tf.float32)))
-        return attention_weights(scores, mask[:, :, tf.newaxis, :])
+        return scores
 
     def call(
         self,
@@ -141,11 +138,8 @@ class MultiHeadSearchUnit(AttentionUnit):
         attended = tf.reshape(attended, [users, candidates, width])
         marks = marks_of(target, found)
         of = ["whole"] if stage_one else []
-        *sums, total = dot_sums(target, history, found, of, [marks])
-        sums.append(mean_of(total, marks))
-        *searched, mean = [tf.cast(vector, self.compute_dtype) for vector in sums]
-        attended = tf.cast(attended, self.compute_dtype)
-        return LongInterest(attended, mean, searched[0] if stage_one else None)
+        *searched, total = dot_sums(target, history, found, of, [marks])
+        return self.interest(attended, mean_of(total, marks), *searched)
 
 
 def _products(query: tf.Tensor, vectors: tf.Tensor) -> tf.Tensor:
@@ -188,6 +182,7 @@ class TargetAttentionUnit(AttentionUnit):
     """
 
     has_mean = False
+    parts = ("attention",)
 
     def __init__(self, attention: TargetAttention | dict[str, Any], **kwargs: Any) -> None:
         """Take the attention."""
@@ -199,12 +194,6 @@ class TargetAttentionUnit(AttentionUnit):
         """Return the length of all heads' vectors."""
         return self.attention.attended_dim
 
-    def build(self, input_shape: Any) -> None:
-        """Create the attention's kernels for candidates of [users, candidates, dim]."""
-        shape = input_shape.vector if isinstance(input_shape, Target) else input_shape
-        self.attention.build(tf.TensorShape(shape))
-        super().build(input_shape)
-
     def call(
         self,
         target: Target,
@@ -215,20 +204,15 @@ class TargetAttentionUnit(AttentionUnit):
         """Attend to what the search found; for ``stage_one`` to the whole history too."""
         scores = found.scores
         if scores is None:
-            scores = self._scores(target, history)
+            scores = self.scores(target, history)
         weights = attention_weights(scores, found.selected[:, :, tf.newaxis, :])
-        attended = tf.cast(self.attention.attend(weights, history.taken), self.compute_dtype)
-        if not stage_one:
-            return LongInterest(attended, None, None)
-        (searched,) = dot_sums(target, history, found, ["whole"], [])
-        return LongInterest(attended, None, tf.cast(searched, self.compute_dtype))
+        attended = self.attention.attend(weights, history.taken)
+        searched = dot_sums(target, history, found, ["whole"], []) if stage_one else []
+        return self.interest(attended, None, *searched)
 
-    def _scores(self, target: Target, history: LongHistory) -> tf.Tensor:
+    def scores(self, target: Target, history: LongHistory) -> tf.Tensor:
+        """Return the attention's scores: [users, candidates, heads, long], float32."""
         return self.attention.scores(target.vector, history.vectors, history.time_vectors)
-
-    def weights_over(self, target: Target, history: LongHistory, mask: tf.Tensor) -> tf.Tensor:
-        """Return each head's weights over ``mask``: [users, candidates, heads, long], float32."""
-        return attention_weights(self._scores(target, history), mask[:, :, tf.newaxis, :])
 
 
 @register_block
@@ -271,13 +255,12 @@ class CollisionAttentionUnit(AttentionUnit):
         stage_one: bool = False,
     ) -> LongInterest:
         """Sum what the search found; for ``stage_one`` attend to the whole history too."""
-        strength = tf.stop_gradient(search_strength(found))
+        selected, strength = found.selected, found.strength
+        strength = tf.cast(selected, tf.float32) if strength is None else strength
+        strength = tf.stop_gradient(strength)
         of = ["whole"] if stage_one else []
         *searched, attended = dot_sums(target, history, found, of, [strength])
         if self.counts:
             count = tf.math.log1p(tf.reduce_sum(strength, axis=-1, keepdims=True))
             attended = tf.concat([attended, count], axis=-1)
-        attended = tf.cast(attended, self.compute_dtype)
-        return LongInterest(
-            attended, None, tf.cast(searched[0], self.compute_dtype) if stage_one else None
-        )
+        return self.interest(attended, None, *searched)

@@ -95,12 +95,26 @@ class LongInterest(NamedTuple):
     candidates, dim]. None when not asked for."""
 
 
-class SearchUnit(ConfiguredBlock):
-    """Marks the positions of a long history that a candidate is about. It has no gradient."""
+class LongHistoryUnit(ConfiguredBlock):
+    """A block over candidates and a long history, in float32 under every policy."""
+
+    parts: tuple[str, ...] = ()
+    """The blocks within that are built for candidates' vectors, as the unit is."""
 
     def __init__(self, **kwargs: Any) -> None:
-        """Have vectors come as they are: a search is in float32."""
+        """Have vectors come as they are."""
         super().__init__(**{"autocast": False, **kwargs})
+
+    def build(self, input_shape: Any) -> None:
+        """Create the weights for candidates of [users, candidates, dim]."""
+        shape = input_shape.vector if isinstance(input_shape, Target) else input_shape
+        for name in self.parts:
+            getattr(self, name).build(tf.TensorShape(shape))
+        super().build(input_shape)
+
+
+class SearchUnit(LongHistoryUnit):
+    """Marks the positions of a long history that a candidate is about. It has no gradient."""
 
     @classmethod
     def from_options(cls, options: Any, **kwargs: Any) -> SearchUnit:
@@ -112,17 +126,13 @@ class SearchUnit(ConfiguredBlock):
         raise NotImplementedError
 
 
-class AttentionUnit(ConfiguredBlock):
+class AttentionUnit(LongHistoryUnit):
     """Makes vectors of the positions that a search unit marked."""
 
     reads_times: bool = False
     """Whether it needs the history's time vectors."""
     has_mean: bool = True
     """Whether it gives the mean of the positions found."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        """Have vectors come as they are: attention is in float32."""
-        super().__init__(**{"autocast": False, **kwargs})
 
     def attended_dim(self, item_dim: int) -> int:
         """Return the length of ``attended`` for item vectors of this length."""
@@ -138,14 +148,24 @@ class AttentionUnit(ConfiguredBlock):
         """Attend to what the search found; for ``stage_one`` to the whole history too."""
         raise NotImplementedError
 
+    def interest(
+        self, attended: tf.Tensor, mean: tf.Tensor | None = None, searched: tf.Tensor | None = None
+    ) -> LongInterest:
+        """Give what was found the unit's precision."""
+        found = LongInterest(attended, mean, searched)
+        return LongInterest(*(p if p is None else tf.cast(p, self.compute_dtype) for p in found))
+
+    def scores(self, target: Target, history: LongHistory) -> tf.Tensor:
+        """Return scores, [users, candidates, heads, long]; of a unit without heads products."""
+        return dot_scores(target.vector, history.vectors)[:, :, tf.newaxis]
+
     def weights_over(self, target: Target, history: LongHistory, mask: tf.Tensor) -> tf.Tensor:
         """Return each head's weights if the positions in ``mask`` were found, 0 elsewhere.
 
         Returns:
-            [users, candidates, heads, long], float32; of a unit without heads the dot product's.
+            [users, candidates, heads, long], float32.
         """
-        weights = attention_weights(dot_scores(target.vector, history.vectors), mask)
-        return weights[:, :, tf.newaxis, :]
+        return attention_weights(self.scores(target, history), mask[:, :, tf.newaxis, :])
 
 
 def dot_weights(target: Target, history: LongHistory, found: SearchResult) -> DotWeights:
@@ -185,13 +205,6 @@ def dot_sums(
     attentions = [attention_weights(scores, masks[name]) for name in of]
     values = tf.cast(history.values, tf.float32)
     return [tf.matmul(row, values) for row in (*attentions, *rows)]
-
-
-def search_strength(found: SearchResult) -> tf.Tensor:
-    """Return how strongly a search found each position: 1 if it does not say."""
-    if found.strength is not None:
-        return found.strength
-    return tf.cast(found.selected, tf.float32)
 
 
 def marks_of(target: Target, found: SearchResult) -> tf.Tensor:

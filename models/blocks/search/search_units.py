@@ -176,6 +176,8 @@ class HashSearchUnit(SearchUnit):
         top_k: How many positions to keep at most.
     """
 
+    parts = ("projection",)
+
     def __init__(self, bits: int = 64, top_k: int = 48, **kwargs: Any) -> None:
         """Check the options."""
         super().__init__(**kwargs)
@@ -186,12 +188,6 @@ class HashSearchUnit(SearchUnit):
     def bits(self) -> int:
         """How many signs a code has."""
         return self.projection.bits
-
-    def build(self, input_shape: Any) -> None:
-        """Draw the projection for candidates of [users, candidates, dim]."""
-        shape = input_shape.vector if isinstance(input_shape, Target) else input_shape
-        self.projection.build(tf.TensorShape(shape))
-        super().build(input_shape)
 
     def call(self, target: Target, history: LongHistory) -> SearchResult:
         """Search for each candidate in what it may see of its user's history."""
@@ -237,6 +233,8 @@ class CollisionSearchUnit(SearchUnit):
         bits_per_hash: How many signs a hash has, tau.
     """
 
+    parts = ("projection",)
+
     def __init__(self, hashes: int = 32, bits_per_hash: int = 4, **kwargs: Any) -> None:
         """Check the options."""
         super().__init__(**kwargs)
@@ -245,12 +243,6 @@ class CollisionSearchUnit(SearchUnit):
         is_exact = bits_per_hash <= MOST_BITS
         require(is_exact, "bits_per_hash", f"be at most {MOST_BITS}", bits_per_hash)
         self.projection = RandomProjection(hashes * bits_per_hash, name="projection")
-
-    def build(self, input_shape: Any) -> None:
-        """Draw the projection for candidates of [users, candidates, dim]."""
-        shape = input_shape.vector if isinstance(input_shape, Target) else input_shape
-        self.projection.build(tf.TensorShape(shape))
-        super().build(input_shape)
 
     def call(self, target: Target, history: LongHistory) -> SearchResult:
         """Count the collisions of each candidate with what it may see of its user's history."""
@@ -286,6 +278,8 @@ class TargetSearchUnit(SearchUnit):
         top_k: How many positions to keep at most.
     """
 
+    parts = ("attention",)
+
     def __init__(
         self, attention: TargetAttention | dict[str, Any], top_k: int = 100, **kwargs: Any
     ) -> None:
@@ -293,12 +287,6 @@ class TargetSearchUnit(SearchUnit):
         super().__init__(**kwargs)
         self.attention: TargetAttention = part_from(attention)
         self.top_k = check_positive("top_k", top_k)
-
-    def build(self, input_shape: Any) -> None:
-        """Create the attention's kernels for candidates of [users, candidates, dim]."""
-        shape = input_shape.vector if isinstance(input_shape, Target) else input_shape
-        self.attention.build(tf.TensorShape(shape))
-        super().build(input_shape)
 
     def call(self, target: Target, history: LongHistory) -> SearchResult:
         """Search for each candidate in what it may see of its user's history."""

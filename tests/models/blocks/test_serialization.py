@@ -25,6 +25,7 @@ ABSTRACT = {
     "InterestBlock",
     "RankingBlock",
     "SearchedBlock",
+    "LongHistoryUnit",
     "SearchUnit",
     "AttentionUnit",
     "WholeHistoryBlock",
