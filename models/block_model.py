@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -135,16 +135,17 @@ class ColumnsBlock(Block, Generic[AnyOptions]):
 
     def features(self, columns: Mapping[str, Any], with_negatives: bool = False) -> Any:
         """Sort a batch of columns, ragged or padded, into channels."""
-        self.check_columns(self.channels.missing(columns, with_negatives), columns)
-        return self.channels.gather(self.padding(columns))
-
-    def check_columns(self, missing: Sequence[str], received: Iterable[str]) -> None:
-        """Refuse a batch that lacks columns."""
+        missing = self.channels.missing(columns, with_negatives)
         if missing:
             raise OptionError(
                 f"{type(self).__name__} is missing columns: {', '.join(missing)}. "
-                f"Received: {', '.join(sorted(received))}."
+                f"Received: {', '.join(sorted(columns))}."
             )
+        return self.gather(self.padding(columns))
+
+    def gather(self, columns: Mapping[str, Any]) -> Any:
+        """Sort padded columns into channels."""
+        return self.channels.gather(columns)
 
     def compute_output_shape(self, input_shape: Any) -> tf.TensorShape:
         """Columns -> [samples, output_dim]."""

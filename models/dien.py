@@ -166,7 +166,7 @@ class DIENBlock(InterestBlock[DIENOptions]):
         self, features: Features, training: bool = False, with_objective: bool = False
     ) -> Outputs:
         """Return the last hidden layer, and with the objective the auxiliary network's logits."""
-        ids = {**features.user, **features.target_item, **features.listed}
+        ids = {**features.user, **features.target_item, **features.lists}
         with_negatives = with_objective and self.has_auxiliary_loss
         histories = [features.positive, *([features.negative] if with_negatives else [])]
         windows = ShortWindows.of(self.split, features.window_ends, self.options.one_pass)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import tensorflow as tf
 
@@ -19,13 +19,6 @@ from .options import DINOptions, WholeHistoryOptions
 AnyWhole = TypeVar("AnyWhole", bound=WholeHistoryOptions)
 
 
-class Beside(NamedTuple):
-    """What of a batch an attention may read beside target and history."""
-
-    features: Features
-    vectors: Mapping[str, Any]
-
-
 class WholeHistoryBlock(InterestBlock[AnyWhole]):
     """Attention of the target over the whole history, then the classifier's hidden layers.
 
@@ -38,11 +31,16 @@ class WholeHistoryBlock(InterestBlock[AnyWhole]):
 
     @property
     def attended_dim(self) -> int:
-        """Length of what the attention gives."""
-        raise NotImplementedError
+        """Length of what the attention gives: of a mean of items, that of their vectors."""
+        return self.item_dim
 
     def attend(
-        self, target: tf.Tensor, history: tf.Tensor, mask: tf.Tensor, beside: Beside
+        self,
+        features: Features,
+        vectors: Mapping[str, Any],
+        target: tf.Tensor,
+        history: tf.Tensor,
+        mask: tf.Tensor,
     ) -> tf.Tensor:
         """Return the interest in each candidate: [users, candidates, attended_dim]."""
         raise NotImplementedError
@@ -73,12 +71,12 @@ class WholeHistoryBlock(InterestBlock[AnyWhole]):
         self, features: Features, training: bool = False, with_objective: bool = False
     ) -> Outputs:
         """Return the last hidden layer of a batch; the objective needs nothing else."""
-        ids = {**features.user, **features.target_item, **features.positive, **features.listed}
+        ids = {**features.user, **features.target_item, **features.positive, **features.lists}
         vectors = self.look_up(ids, with_gradient=training or with_objective)
         target = self.join_target(vectors)  # [users, candidates, dim]
         history = self.join([vectors[n] for n in self.channels.positive])  # [users, places, dim]
         mask = self.split.masks(features.real, features.seen_until).long
-        parts = [target, self.attend(target, history, mask, Beside(features, vectors))]
+        parts = [target, self.attend(features, vectors, target, history, mask)]
         if self.sums is not None:
             parts.append(self.sums(target, history, mask))
         rows = self.join_rows([*parts, *self.further(features, vectors)], vectors)
@@ -97,19 +95,19 @@ class DINBlock(WholeHistoryBlock[DINOptions]):
         return DINAttention(self.options.attention, dtype=policy, name="attention")
 
     def attend(
-        self, target: tf.Tensor, history: tf.Tensor, mask: tf.Tensor, beside: Beside
+        self,
+        features: Features,
+        vectors: Mapping[str, Any],
+        target: tf.Tensor,
+        history: tf.Tensor,
+        mask: tf.Tensor,
     ) -> tf.Tensor:
         """Return the interest in each candidate: [users, candidates, dim]."""
         if self.attention_embedding is None:
             return self.attention(target, history, mask)
-        by = self.join_target(beside.vectors, ATTENTION)
-        scored = self.join([beside.vectors[n + ATTENTION] for n in self.channels.positive])
+        by = self.join_target(vectors, ATTENTION)
+        scored = self.join([vectors[n + ATTENTION] for n in self.channels.positive])
         return self.attention(by, scored, mask, history)
-
-    @property
-    def attended_dim(self) -> int:
-        """Length of an item's vector, whose mean the attention gives."""
-        return self.item_dim
 
 
 @tf.keras.utils.register_keras_serializable(package="merlin_sim")

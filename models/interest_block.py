@@ -153,14 +153,13 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
         self.classifier.build(tf.TensorShape([None, self.classified_dim]))
         self.built = True
 
-    def features(self, columns: Mapping[str, Any], with_negatives: bool = False) -> Features:
-        """Sort a batch of columns into channels, and summarise its whole histories.
+    def gather(self, columns: Mapping[str, Any]) -> Features:
+        """Sort padded columns into channels, and summarise the whole histories.
 
         A batch may bring their summaries, [users, prototypes x (dim + 1)], under the name of
         :data:`~merlin_sim.foundation.batch_names.HISTORY_SUMMARY`.
         """
-        self.check_columns(self.channels.missing(columns, with_negatives), columns)
-        features = self.whole_channels.gather(self.padding(columns))
+        features = self.whole_channels.gather(columns)
         if self.prototypes is not None:
             summary = columns.get(HISTORY_SUMMARY)
             if summary is None:
@@ -273,7 +272,7 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
             parts.append(self._count_similar(self.similarity, features, vectors))
         if self.prototypes is not None:
             parts.append(self.prototypes(self.join_target(vectors), features.summary))
-        for name, ids in features.listed.items():
+        for name, ids in features.lists.items():
             parts.append(mean_vectors(vectors[name], ids))
         if features.target_numbers is not None:
             parts.append(tf.cast(features.target_numbers, self.compute_dtype))
@@ -361,15 +360,6 @@ class InterestModel(BlockModel):
         split = getattr(self.body, "split", None)
         return None if split is None else int(split.short_length)
 
-    def features(self, columns: dict[str, Any], with_negatives: bool = False) -> Features:
-        """Sort a batch of columns, ragged or padded, into channels.
-
-        Raises:
-            OptionError: Naming the columns that are missing.
-        """
-        features: Features = self.body.features(columns, with_negatives)
-        return features
-
     def forward(
         self, columns: dict[str, Any], training: bool = False, with_objective: bool = False
     ) -> Outputs:
@@ -381,7 +371,7 @@ class InterestModel(BlockModel):
         :data:`~merlin_sim.foundation.batch_names.HISTORY_END`.
         """
         needs_negatives = with_objective and self.body.has_auxiliary_loss
-        features = self.features(columns, with_negatives=needs_negatives)
+        features = self.body.features(columns, with_negatives=needs_negatives)
         outputs = self.body.forward(features, training=training, with_objective=with_objective)
         return outputs._replace(logits=self.output_block.to_call(outputs.hidden))
 

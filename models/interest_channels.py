@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -53,9 +54,9 @@ class Features(NamedTuple):
     all see the whole of it."""
     window_ends: tf.Tensor | None = None
     """The same once for candidates one after the other that see the same: [users, windows]."""
-    lists: dict[str, tf.Tensor] | None = None
+    lists: Mapping[str, tf.Tensor] = MappingProxyType({})
     """Lists of the candidates, ids without an order, each [users, candidates, length], 0 where
-    a list has ended; None without any."""
+    a list has ended."""
     user_numbers: tf.Tensor | None = None
     """Numbers beside the user, vectors too, side by side: [users, 1, numbers], float32; or
     [users, candidates, numbers], where some belong to the interaction."""
@@ -85,11 +86,6 @@ class Features(NamedTuple):
         """The ends that mask a long history: one column where all candidates have one end."""
         windows = self.window_ends
         return windows if windows is not None and is_one(sizes(windows)[1]) else self.ends
-
-    @property
-    def listed(self) -> dict[str, tf.Tensor]:
-        """The lists by column; empty without any."""
-        return self.lists or {}
 
 
 @dataclass(frozen=True)
@@ -235,7 +231,7 @@ class Channels:
             time_intervals=intervals,
             ends=ends,
             window_ends=window_ends,
-            lists={n: self._list(n, columns[n]) for n in self.target_lists} or None,
+            lists={n: self._list(n, columns[n]) for n in self.target_lists},
             user_numbers=self._numbers(self.user_numerical, columns),
             target_numbers=self._numbers(self.target_numerical, columns),
         )

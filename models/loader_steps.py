@@ -164,10 +164,6 @@ class LoaderSteps:
         self._pass, first = divmod(epoch * self.steps + step, self._steps_of_a_pass)
         self.loader.start_at(self._pass, first)
 
-    def rewind(self) -> None:
-        """Let the next step be the first of the data."""
-        self.start_at(0)
-
     def take(self, count: int) -> Iterator[tuple[Any, int]]:
         """Give what the next steps are given, and how many of them go by it.
 

@@ -72,7 +72,7 @@ class Input:
     """What pads histories."""
     batch_size: int | None
     """Samples of a batch, over all ranks; a loader has its own."""
-    takes_candidates: bool = False
+    takes_candidates: bool
     """Whether the model takes users x candidates, of a directory with one row per user."""
 
     def training(

@@ -120,7 +120,7 @@ def format_search_report(rows: Sequence[SearchRow]) -> str:
 def _measure(
     model: SearchedModel, columns: Mapping[str, Any], category: str | None, best: int
 ) -> list[Array]:
-    body, features = model.body, model.features(dict(columns))
+    body, features = model.body, model.body.features(columns)
     vectors = body.embed(features, with_gradient=False)
     target, history = body.target_and_history(features, vectors)
     heads = body.attention_unit.weights_over(target, history, history.mask)

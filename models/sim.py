@@ -227,7 +227,7 @@ class SearchedBlock(InterestBlock[AnySearched]):
     ) -> dict[str, Any]:
         """Look a batch up; of a history both parts, of a negative one the short part alone."""
         ends, windows = features.window_ends, self._short_windows(features)
-        ids = {**features.user, **features.target_item, **features.listed}
+        ids = {**features.user, **features.target_item, **features.lists}
         ids |= {
             name: SplitHistory(self.split(column, ends).long, windows.ids(column))
             for name, column in features.positive.items()

@@ -15,7 +15,7 @@ from .blocks.checks import check_positive
 from .blocks.embeddings.feature_embedding import TimeIntervalEmbedding
 from .blocks.serialization import ConfiguredBlock, register_block
 from .blocks.shapes import Size, is_one, sharing_of, sizes
-from .din import Beside, WholeHistoryBlock
+from .din import WholeHistoryBlock
 from .interest_block import InterestModel
 from .interest_channels import Channels, Features
 from .options import STCAOptions
@@ -388,13 +388,18 @@ class STCABlock(WholeHistoryBlock[STCAOptions]):
         return int(self.attention.attended_dim)
 
     def attend(
-        self, target: tf.Tensor, history: tf.Tensor, mask: tf.Tensor, beside: Beside
+        self,
+        features: Features,
+        vectors: Mapping[str, Any],
+        target: tf.Tensor,
+        history: tf.Tensor,
+        mask: tf.Tensor,
     ) -> tf.Tensor:
         """Return the interest in each candidate: [users, candidates, attended_dim]."""
-        times = beside.features.time_intervals
+        times = features.time_intervals
         if times is not None and times.shape.rank == 2:  # of users, with one window each
             times = times[:, tf.newaxis]
-        return self.attention(target, history, mask, times, self._places_ago(beside.features))
+        return self.attention(target, history, mask, times, self._places_ago(features))
 
     def _places_ago(self, features: Features) -> tf.Tensor | None:
         """Count each position's places from its window's end, 1 the newest; None if not read."""

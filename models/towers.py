@@ -159,7 +159,7 @@ class TwoTowerBlock(ColumnsBlock[TwoTowerOptions]):
 
     def forward(self, features: Features, training: bool = False) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the vectors of users, [users, dim], and items, [users, candidates, dim]."""
-        ids = {**features.user, **features.target_item, **features.positive, **features.listed}
+        ids = {**features.user, **features.target_item, **features.positive, **features.lists}
         vectors = self.embedding(ids, with_gradient=training)
         return self._users(features, vectors), self._items(features, vectors)
 
@@ -186,7 +186,7 @@ class TwoTowerBlock(ColumnsBlock[TwoTowerOptions]):
 
     def _items(self, features: Features, vectors: Mapping[str, Any]) -> tf.Tensor:
         parts = [vectors[name] for name in self.channels.target_item]
-        parts += [mean_vectors(vectors[name], ids) for name, ids in features.listed.items()]
+        parts += [mean_vectors(vectors[name], ids) for name, ids in features.lists.items()]
         if features.target_numbers is not None:
             parts.append(tf.cast(features.target_numbers, self.compute_dtype))
         joined = tf.concat(parts, axis=-1)  # [users, candidates, item_dim]

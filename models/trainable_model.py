@@ -175,26 +175,23 @@ class TrainableModel(mm.Model):
     def make_train_function(self, force: bool = False) -> Any:
         """Return what runs an execution: of a loader's steps, or as Keras has it."""
         steps = self._training_steps
-        if steps is None:
-            return super().make_train_function(force)
-        self.train_function = lambda _: self._train_on(steps)
-        return self.train_function
+        if steps is not None:
+            self.train_function = lambda _: self._train_on(steps)
+        return super().make_train_function(force)
 
     def make_test_function(self, force: bool = False) -> Any:
         """Return what evaluates steps: of a loader, or as Keras has it."""
         steps = self._test_steps
-        if steps is None:
-            return super().make_test_function(force)
-        self.test_function = lambda _: self._on_steps(steps, self._test_made)[-1]
-        return self.test_function
+        if steps is not None:
+            self.test_function = lambda _: self._on_steps(steps, self._test_made)[-1]
+        return super().make_test_function(force)
 
     def make_predict_function(self, force: bool = False) -> Any:
         """Return what predicts steps: of a loader, or as Keras has it."""
-        steps = self._prediction_steps
-        if steps is None:
-            return super().make_predict_function(force)
-        self.predict_function = lambda _: tf.concat(self._on_steps(steps, self._predict_made), 0)
-        return self.predict_function
+        steps, run = self._prediction_steps, self._predict_made
+        if steps is not None:
+            self.predict_function = lambda _: tf.concat(self._on_steps(steps, run), 0)
+        return super().make_predict_function(force)
 
     def step_on(self, loader: Any) -> Callable[..., Executed]:
         """Return the step that ``fit`` traces for a loader of this package.
@@ -354,7 +351,6 @@ class TrainableModel(mm.Model):
     def _changed(self, batch: SampleBatch, stage: str, **mode: bool) -> SampleBatch:
         """Send a batch through ``pre``, and give its samples the weights of their classes."""
         columns, labels = self._through(stage, batch.columns, batch.labels, **mode)
-        labels = labels[self.label] if isinstance(labels, dict) else labels
         weights = batch.weights
         if stage == "train_pre" and self._class_weight is not None:
             weights *= tf.gather(self._class_weight, tf.cast(labels, tf.int32))
@@ -401,7 +397,6 @@ class TrainableModel(mm.Model):
         """
         columns, labels, weight = unpack(data)
         columns, labels = self._through(stage, self._prepare_features(columns), labels, **mode)
-        labels = labels[self.label] if isinstance(labels, dict) else labels
         if HISTORY_END not in columns:
             labels, weight = (
                 None if part is None else tf.reshape(part, [-1]) for part in (labels, weight)
@@ -409,14 +404,19 @@ class TrainableModel(mm.Model):
         return columns, labels, weight
 
     def _through(self, stage: str, columns: Any, labels: Any, **mode: bool) -> tuple[Any, Any]:
-        """Send a batch through the ``pre`` that ``fit``, ``evaluate`` or ``predict`` was given."""
+        """Send a batch through the ``pre`` that ``fit``, ``evaluate`` or ``predict`` was given.
+
+        Returns:
+            The columns, and the labels of the one output.
+        """
         pre = getattr(self, stage, None)
-        if pre is None:
-            return columns, labels
-        given = call_layer(pre, columns, targets=labels, features=columns, **mode)
-        if isinstance(given, Prediction):
-            return given.outputs, given.targets
-        return given if isinstance(given, tuple) else (given, labels)
+        if pre is not None:
+            given = call_layer(pre, columns, targets=labels, features=columns, **mode)
+            if isinstance(given, Prediction):
+                columns, labels = given.outputs, given.targets
+            else:
+                columns, labels = given if isinstance(given, tuple) else (given, labels)
+        return columns, labels[self.label] if isinstance(labels, dict) else labels
 
     def to_probabilities(self, logits: tf.Tensor) -> tf.Tensor:
         """Return click probabilities, float32, of evaluated logits."""
@@ -451,7 +451,7 @@ class TrainableModel(mm.Model):
         ranks = collectives.joined()
         self.share_state(ranks)
         self._metrics_every = kwargs.get("train_metrics_steps", 1)
-        x = self._input(batch_size, self.takes_candidates).training(
+        x = self._input(batch_size).training(
             x,
             ranks,
             bool(kwargs.get("shuffle", True)),
@@ -459,7 +459,7 @@ class TrainableModel(mm.Model):
             kwargs.get("steps_per_epoch"),
         )
         validation_size = kwargs.get("validation_batch_size") or batch_size
-        validation = self._input(validation_size, self.takes_candidates).stored(
+        validation = self._input(validation_size).stored(
             kwargs.get("validation_data"), self.training_columns
         )
         with (
@@ -572,9 +572,9 @@ class TrainableModel(mm.Model):
         Every rank evaluates all rows of the directory's test files.
         """
         if kwargs.get("_use_cached_eval_dataset") and self._test_steps is not None:
-            self._test_steps.rewind()  # the validation data of fit, the same on every rank
+            self._test_steps.start_at(0)  # the validation data of fit, the same on every rank
             return super().evaluate(x, y, batch_size, **kwargs)
-        data = self._input(batch_size, self.takes_candidates).stored(x, self.training_columns)
+        data = self._input(batch_size).stored(x, self.training_columns)
         with self._steps_of("_test_steps", data) as x:
             return super().evaluate(x, y, batch_size, **kwargs)
 
@@ -583,12 +583,13 @@ class TrainableModel(mm.Model):
 
         Every rank gives one probability for each row of the directory's test files, as stored.
         """
-        data = self._input(batch_size, self.takes_candidates).stored(x, self.served_columns)
+        data = self._input(batch_size).stored(x, self.served_columns)
         with self._steps_of("_prediction_steps", data) as x:
             return super().predict(x, batch_size, **kwargs)
 
-    def _input(self, batch_size: int | None, takes_candidates: bool) -> Input:
-        return Input(self.training_columns, self._prepare_features, batch_size, takes_candidates)
+    def _input(self, batch_size: int | None) -> Input:
+        columns, padding = self.training_columns, self._prepare_features
+        return Input(columns, padding, batch_size, self.takes_candidates)
 
     def share_state(self, ranks: Ranks) -> None:
         """Give every rank the first rank's weights and optimizer, before the first step."""

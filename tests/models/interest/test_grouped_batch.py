@@ -244,14 +244,14 @@ def test_candidates_without_ends_train_as_rows_that_repeat_their_user(schema, bu
 def test_a_batch_of_another_form_is_refused(schema, built, name, shape):
     columns, _ = grouped_batch(schema)
     with pytest.raises(OptionError, match=r"`history_end` should have .*\[users, candidates\]"):
-        built("sim").features(tensors({**columns, name: np.ones(shape, np.int64)}))
+        built("sim").body.features(tensors({**columns, name: np.ones(shape, np.int64)}))
 
 
 def test_histories_shorter_than_the_schemas_are_refused(schema):
     columns, _ = grouped_batch(schema)
     short = {n: c[:, -9:] if "hist" in n and n != "history_end" else c for n, c in columns.items()}
     with pytest.raises(OptionError, match="at least 10"):
-        build("din", schema).features(tensors(short))
+        build("din", schema).body.features(tensors(short))
 
 
 @pytest.mark.parametrize("shape", [(3, 13), (3, 2, 13), (3, 4, 12)], ids=str)
@@ -260,4 +260,4 @@ def test_time_intervals_of_another_form_are_refused(make_schema, shape):
     columns, _ = grouped_batch(schema)
     columns["intervals"] = np.ones(shape, np.float32)
     with pytest.raises(OptionError, match=r"time intervals of \[users, windows, places\]"):
-        build("sim", schema).features(tensors(columns))
+        build("sim", schema).body.features(tensors(columns))

@@ -21,7 +21,7 @@ def test_hard_search_keeps_the_targets_category(make_schema, make_columns, as_ba
     columns = make_columns(schema, 16, lengths=[10] * 16)
     batch, label = as_batch(columns, 10, ragged=True)
     model = make(schema, search="hard", category_feature="item_1")
-    features = model.features(batch)
+    features = model.body.features(batch)
     read = model.body.target_and_history(features, model.body.embed(features))
     found = model.body.search_unit(*read)
     long = np.stack(columns["item_1_hist"])[:, :6]
