@@ -1,4 +1,9 @@
-"""How a candidate looks at a history: by the dot product, by a network, with several heads."""
+"""How a candidate looks at a history: by the dot product, by a network, with several heads.
+
+Candidates are [users, candidates, dim], histories [users, history, dim], and masks, True where a
+position is real and the candidate may see it, [users, candidates, history] or one row for all
+candidates of a user, [users, 1, history].
+"""
 
 from __future__ import annotations
 
@@ -25,11 +30,7 @@ def masked_softmax(scores: tf.Tensor, history_mask: tf.Tensor) -> tf.Tensor:
 
     Args:
         scores: [..., history].
-        history_mask: bool, the same shape or one that is broadcast to it; True where a position
-            is real and seen.
-
-    Returns:
-        [..., history], float32, each row summing to 1.
+        history_mask: bool, the same shape or one that is broadcast to it.
     """
     if scores.dtype != tf.float32:
         # A float16 score may have overflowed, and the softmax of an infinity is NaN.
@@ -82,7 +83,7 @@ def dot_attention_sums(
         candidates: [users, candidates, dim].
         history: [users, history, dim].
         weights: Each [users, candidates, history], float32; no gradient flows through them.
-        constant_rows: Each like ``weights``; no gradient flows through them.
+        constant_rows: Likewise.
 
     Returns:
         One [users, candidates, dim], float32, for each of the weights and then for each row.
@@ -172,12 +173,7 @@ class DINAttention(ConfiguredBlock):
     ) -> tf.Tensor:
         """Return the user's interest in each candidate: [users, candidates, dim].
 
-        Args:
-            candidates: [users, candidates, dim].
-            history: [users, history, dim].
-            history_mask: [users, candidates, history], bool; True where a position is real and the
-                candidate may see it. One row for all candidates of a user will do.
-            values: What is summed, like ``history``; None for the history that is scored.
+        ``values``, like ``history``, are what is summed; None for the history that is scored.
         """
         scores = self.scores(candidates, history)  # [users, candidates, history]
         weights = attention_weights(scores, history_mask)
@@ -252,11 +248,8 @@ class TargetAttention(ConfiguredBlock):
     ) -> tf.Tensor:
         """Return the scores before the softmax: [users, candidates, heads, history], float32.
 
-        Args:
-            candidates: [users, candidates, dim].
-            history: [users, history, dim].
-            times: [users, history, time_dim], or [users, windows, history, time_dim] with a
-                window for as many candidates that follow each other; None without.
+        ``times`` are [users, history, time_dim], or [users, windows, history, time_dim] with a
+        window for as many candidates that follow each other.
         """
         users, count, dim = sizes(candidates)
         length = sizes(history)[1]
@@ -273,12 +266,7 @@ class TargetAttention(ConfiguredBlock):
         return scores + beside_windows(of_time, candidates)
 
     def attend(self, weights: tf.Tensor, history: tf.Tensor) -> tf.Tensor:
-        """Sum a history with each head's weights: [users, candidates, heads x head_dim].
-
-        Args:
-            weights: [users, candidates, heads, history], float32.
-            history: [users, history, dim].
-        """
+        """Sum a history with weights of [users, candidates, heads, history]: [.., attended_dim]."""
         users, count, heads, length = sizes(weights)
         weights = tf.reshape(weights, [users, count * heads, length])
         sums = tf.matmul(weights, tf.cast(history, tf.float32))
@@ -294,14 +282,7 @@ class TargetAttention(ConfiguredBlock):
         history_mask: tf.Tensor,
         times: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Return the user's interest in each candidate: [users, candidates, heads x head_dim].
-
-        Args:
-            candidates: [users, candidates, dim].
-            history: [users, history, dim].
-            history_mask: [users, candidates, history], bool, or one row for all candidates.
-            times: As of :meth:`scores`.
-        """
+        """Return the user's interest in each candidate: [users, candidates, attended_dim]."""
         scores = self.scores(candidates, history, times)
         weights = attention_weights(scores, history_mask[:, :, tf.newaxis, :])
         return self.attend(weights, history)
@@ -326,11 +307,6 @@ class SummedAttention(TargetAttention):
     >>> mask = tf.ones([1, 1, 3], tf.bool)
     >>> attention(tf.ones([1, 1, 4]), tf.ones([1, 3, 4]), mask).shape
     TensorShape([1, 1, 8])
-
-    Args:
-        heads: How many.
-        head_dim: Length of the vectors that a head compares, and of those that it gives.
-        time_dim: Length of the time vectors; 0 without.
     """
 
     @property

@@ -153,13 +153,7 @@ class HistorySimilarity(ConfiguredBlock):
         super().build(input_shape)
 
     def call(self, candidates: tf.Tensor, history: tf.Tensor, history_mask: tf.Tensor) -> tf.Tensor:
-        """Return each bin's feature: [users, candidates, BINS].
-
-        Args:
-            candidates: [users, candidates, dim].
-            history: [users, history, dim].
-            history_mask: [users, candidates, history], bool, or one row for all candidates.
-        """
+        """Return each bin's feature: [users, candidates, BINS]; shapes as of :mod:`~.attention`."""
         users, count, _ = sizes(candidates)
         vectors = (tf.stop_gradient(tf.cast(v, tf.float32)) for v in (candidates, history))
         target, positions = (tf.math.l2_normalize(v, axis=-1) for v in vectors)
