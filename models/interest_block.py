@@ -297,20 +297,11 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
         return tf.concat(vectors, axis=-1)
 
     def join_target(self, vectors: Mapping[str, Any], tables: str = "") -> tf.Tensor:
-        """Return the candidates' vectors: [users, candidates, dim].
-
-        Args:
-            vectors: Those of the batch, by column.
-            tables: :data:`ATTENTION` for those that search and attend.
-        """
+        """Return the candidates' vectors in some tables: [users, candidates, dim]."""
         return self.join([vectors[name + tables] for name in self.channels.target_item])
 
     def join_rows(self, parts: list[tf.Tensor], vectors: Mapping[str, Any]) -> tf.Tensor:
-        """Put candidates' vectors side by side, and their user's at the end, for a classifier.
-
-        Returns:
-            [samples, all dims], a user's candidates one after the other.
-        """
+        """Put candidates' vectors, and their user's, side by side: [samples, all dims]."""
         candidates = sizes(parts[0])[1]
         user = [vectors[name] for name in self.channels.user]
         rows = [as_rows(v) if v.shape.rank == 3 else beside_candidates(v, candidates) for v in user]

@@ -169,9 +169,6 @@ class LoaderSteps:
 
         Steps whose order is known together are one: those that follow the first have the next
         numbers.
-
-        Args:
-            count: how many steps there are in all.
         """
         while count:
             first = self._next()
@@ -225,10 +222,7 @@ class LoaderSteps:
 def nth(given: Any, number: tf.Tensor) -> Any:
     """Return what the step is given that is so many behind another, whose order is known with it.
 
-    Args:
-        given: a loader's :class:`~merlin_sim.dataloader.loader.Step`; anything else alone is a
-            step by itself.
-        number: how many steps it is behind; int64.
+    Anything but a loader's :class:`~merlin_sim.dataloader.loader.Step` is a step by itself.
     """
     return given._replace(number=given.number + number) if isinstance(given, Step) else given
 

@@ -124,14 +124,7 @@ class ModelOptions(CheckedOptions):
         return recent
 
     def for_history(self: AnyModelOptions, history_length: int) -> AnyModelOptions:
-        """Return the options as they are for a dataset, what it decides filled in.
-
-        Args:
-            history_length: The positions that are read of the dataset's histories.
-
-        Raises:
-            OptionError: where they do not go together.
-        """
+        """Return the options as they are for histories of so many positions, all filled in."""
         return self
 
 

@@ -56,11 +56,7 @@ def family_of(model: Any) -> Family:
 
 
 def load_model(path: Path | str) -> Any:
-    """Load a model of any class out of the checkpoints of ``merlin-sim train``, or a SavedModel.
-
-    Args:
-        path: As :meth:`~.block_model.BlockModel.load` takes it.
-    """
+    """Load a model of any class, as :meth:`~.block_model.BlockModel.load` does of one."""
     if not is_checkpoint(path):
         return BlockModel.load(path)
     checkpoint = choose_checkpoint(Path(path))

@@ -216,8 +216,8 @@ class StackedCrossAttention(ConfiguredBlock):
         Args:
             query: [users, heads, candidates, head_dim].
             positions: [users, history, dim].
-            to_key: [dim, layer_dim].
-            to_value: [dim, layer_dim].
+            to_key: The kernel of the keys.
+            to_value: Of the values.
             weighed: From scores, [users, heads, candidates, history], to weights.
         """
         users, heads, count, _ = sizes(query)
@@ -258,12 +258,7 @@ class StackedCrossAttention(ConfiguredBlock):
 
 
 def _with_biases(scores: tf.Tensor, biases: list[tf.Tensor]) -> tf.Tensor:
-    """Add to [users, heads, candidates, history] what windows say of their candidates' positions.
-
-    Args:
-        scores: [users, heads, candidates, history].
-        biases: Each [users, heads, windows, history].
-    """
+    """Add windows' biases, [users, heads, windows, history], to their candidates' scores."""
     users, heads, count, length = sizes(scores)
     for bias in biases:
         windows, sharing = sizes(bias)[2], sharing_of(scores[:, 0], bias[:, 0])

@@ -61,11 +61,9 @@ class PlaceWeights(ConfiguredBlock):
         super().build(input_shape)
 
     def call(self, vectors: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
-        """Return the means, [users, weightings x dim]; zeros for an empty history.
+        """Return means over real places: [users, places, dim] -> [users, weightings x dim].
 
-        Args:
-            vectors: [users, places, dim].
-            real: [users, places] Which places hold a position of the history.
+        Those of an empty history are zeros.
         """
         mask = real[:, tf.newaxis]  # [users, 1, places]
         numbers = tf.cast(self.numbers, tf.float32)[tf.newaxis]
@@ -279,12 +277,7 @@ class TwoTowerModel(BlockModel):
         self._log_chances.assign(np.log(shares).astype(np.float32))
 
     def forward(self, columns: dict[str, Any], training: bool = False) -> TwoTowerOutputs:
-        """Return the logits of a batch of columns, and the vectors that they are made of.
-
-        Args:
-            columns: One batch: plain rows, or one user's row and its candidates.
-            training: Whether to prepare the tables for a gradient.
-        """
+        """Return the logits of plain rows, or of one user's row and its candidates; and vectors."""
         users, items = self.body.forward(self.body.features(columns), training)
         logits = self.body.products(users, items)
         return TwoTowerOutputs(logits, users, items)

@@ -404,11 +404,7 @@ class TrainableModel(mm.Model):
         return columns, labels, weight
 
     def _through(self, stage: str, columns: Any, labels: Any, **mode: bool) -> tuple[Any, Any]:
-        """Send a batch through the ``pre`` that ``fit``, ``evaluate`` or ``predict`` was given.
-
-        Returns:
-            The columns, and the labels of the one output.
-        """
+        """Send a batch through the method's ``pre``, and choose the labels of the one output."""
         pre = getattr(self, stage, None)
         if pre is not None:
             given = call_layer(pre, columns, targets=labels, features=columns, **mode)

@@ -39,21 +39,13 @@ Received: `top_k` = 0.
 
 
 def check_length(option: str, length: int) -> int:
-    """Return ``length`` if it is a whole number of at least 0.
-
-    >>> check_length("short_length", 0)
-    0
-    """
+    """Return ``length`` if it is a whole number of at least 0."""
     require(_is_whole(length, 0), option, "be an integer of at least 0", length)
     return length
 
 
 def check_dims(option: str, value: Sequence[int], at_least: int = 0) -> tuple[int, ...]:
-    """Return ``value`` as a tuple if it is a list of layer sizes.
-
-    >>> check_dims("aux_mlp_dims", [100, 50])
-    (100, 50)
-    """
+    """Return ``value`` as a tuple if it is a list of layer sizes."""
     is_list = isinstance(value, Sequence) and not isinstance(value, str)
     sizes = tuple(value) if is_list else ()
     fits = is_list and all(_is_whole(size, 1) for size in sizes) and len(sizes) >= at_least
@@ -63,11 +55,7 @@ def check_dims(option: str, value: Sequence[int], at_least: int = 0) -> tuple[in
 
 
 def check_rate(option: str, value: float | None) -> float | None:
-    """Return ``value`` if it is None (off) or at least 0 and below 1.
-
-    >>> check_rate("dropout_rate", None) is None
-    True
-    """
+    """Return ``value`` if it is None (off) or at least 0 and below 1."""
     if value is None:
         return None
     fits = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1
@@ -76,20 +64,12 @@ def check_rate(option: str, value: float | None) -> float | None:
 
 
 def check_switch(option: str, value: bool) -> bool:
-    """Return ``value`` if it is true or false.
-
-    >>> check_switch("stage_one", True)
-    True
-    """
+    """Return ``value`` if it is true or false."""
     require(isinstance(value, bool), option, "be true or false", value)
     return value
 
 
 def check_choice(option: str, value: str, choices: Sequence[str]) -> str:
-    """Return ``value`` if it is one of ``choices``.
-
-    >>> check_choice("attention", "dot", ("dot", "activation_unit"))
-    'dot'
-    """
+    """Return ``value`` if it is one of ``choices``."""
     require(value in choices, option, f"be {' or '.join(map(repr, choices))}", value)
     return value

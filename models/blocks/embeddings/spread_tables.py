@@ -25,14 +25,8 @@ BLOCK_ROWS = 65_536
 class InitialTable(tf.keras.initializers.Initializer):
     """Uniform in +-``limit``, drawn block by block from one seed.
 
-    However a table is cut, its parts together begin as the whole table would: that is why a part
-    draws whole rows and keeps its columns.
-
-    Args:
-        limit: of the values.
-        shard: the rows and columns that are wanted.
-        rows: of the whole table.
-        width: of the whole table.
+    However a table of ``rows`` and ``width`` is cut, its parts together begin as the whole table
+    would: that is why a part draws whole rows and keeps its columns.
     """
 
     def __init__(self, limit: float, shard: Shard, rows: int, width: int) -> None:
@@ -136,13 +130,7 @@ class TablePart:
 
 
 class PartOfTable(tf.keras.layers.Embedding):
-    """Keras's layer of a table, with the rows and columns that one rank has, none perhaps.
-
-    Args:
-        part: which those are.
-        start: what draws their first values.
-        name: of the table.
-    """
+    """Keras's layer of a table, with the rows and columns that one rank has, none perhaps."""
 
     def __init__(self, part: TablePart, start: InitialTable, name: str) -> None:
         """Take the sizes of the part."""
@@ -158,10 +146,7 @@ class PartOfTable(tf.keras.layers.Embedding):
 
 
 def table_parts(model: tf.Module) -> dict[Any, TablePart]:
-    """Return the parts of tables that a model has on this rank, none where it has whole ones.
-
-    The keys are ``variable.ref()``.
-    """
+    """Return the parts of tables that a model has on this rank, by ``variable.ref()``."""
     parts = {v.ref(): getattr(v, "table_part", None) for v in model.variables}
     return {variable: part for variable, part in parts.items() if part is not None}
 
@@ -209,10 +194,7 @@ class Asked(NamedTuple):
 class SpreadLookup:
     """Looks ids up in spread tables; all ranks call it together.
 
-    Args:
-        tables: the spread tables, in the same order on every rank.
-        ranks: the run.
-        name: of the exchanges, the same on every rank.
+    Tables, in their order, and the exchanges' name are the same on every rank.
     """
 
     def __init__(self, tables: Sequence[Placed], ranks: Ranks, name: str) -> None:

@@ -143,12 +143,7 @@ class MultiHeadSearchUnit(AttentionUnit):
 
 
 def _products(query: tf.Tensor, vectors: tf.Tensor) -> tf.Tensor:
-    """Multiply each head's vector with its window's: [users, candidates, heads, long].
-
-    Args:
-        query: [users, candidates, heads, dim].
-        vectors: [users, windows, long, dim], a window for as many candidates.
-    """
+    """Multiply each head's vector with its window's: [users, candidates, heads, long]."""
     users, candidates, heads, dim = sizes(query)
     windows, long = sizes(vectors)[1:3]
     rows = sharing_of(query, vectors) * heads
@@ -157,12 +152,7 @@ def _products(query: tf.Tensor, vectors: tf.Tensor) -> tf.Tensor:
 
 
 def _sums(weights: tf.Tensor, vectors: tf.Tensor) -> tf.Tensor:
-    """Sum each window's vectors with each head's weights: [users, candidates, heads, dim].
-
-    Args:
-        weights: [users, candidates, heads, long].
-        vectors: [users, windows, long, dim], a window for as many candidates.
-    """
+    """Sum each window's vectors with each head's weights: [users, candidates, heads, dim]."""
     users, candidates, heads, long = sizes(weights)
     windows, _, dim = sizes(vectors)[1:]
     rows = sharing_of(weights, vectors) * heads

@@ -160,11 +160,7 @@ class AttentionUnit(LongHistoryUnit):
         return dot_scores(target.vector, history.vectors)[:, :, tf.newaxis]
 
     def weights_over(self, target: Target, history: LongHistory, mask: tf.Tensor) -> tf.Tensor:
-        """Return each head's weights if the positions in ``mask`` were found, 0 elsewhere.
-
-        Returns:
-            [users, candidates, heads, long], float32.
-        """
+        """Return each head's weights if the positions in ``mask`` were found, 0 elsewhere."""
         return attention_weights(self.scores(target, history), mask[:, :, tf.newaxis, :])
 
 
@@ -186,15 +182,9 @@ def dot_sums(
 ) -> list[tf.Tensor]:
     """Attend to a history by the dot product, and sum it with constant weights.
 
-    Args:
-        target: The candidates.
-        history: The history.
-        found: What a search found in it.
-        of: Over what to attend: names of :class:`DotWeights`.
-        rows: Constant weights, each [users, candidates, long], float32.
-
     Returns:
-        One [users, candidates, dim], float32, for each name and then for each row.
+        One [users, candidates, dim], float32, for each name in ``of``, a field of
+        :class:`DotWeights`, and then for each of ``rows``, [users, candidates, long], float32.
     """
     if history.values is None:
         weights = dot_weights(target, history, found) if of else None

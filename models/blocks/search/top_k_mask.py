@@ -22,17 +22,10 @@ def top_k_mask(weights: tf.Tensor, top_k: int) -> tf.Tensor:
     """Mark the ``top_k`` greatest weights of each row that are above 0; a row is the last axis.
 
     The same positions as ``tf.math.top_k`` takes: among equal ones the first. Ties matter, because
-    equal items have equal weights.
+    equal items have equal weights. No weight is below 0.
 
     >>> top_k_mask(tf.constant([[0.2, 0.4, 0.2, 0.2, 0.0]]), 3).numpy().astype(int).tolist()
     [[1, 1, 1, 0, 0]]
-
-    Args:
-        weights: [..., positions], nowhere below 0.
-        top_k: How many to mark at most.
-
-    Returns:
-        [..., positions], bool.
     """
     return top_k_marks(weights, top_k) > 0
 
