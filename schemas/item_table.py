@@ -20,6 +20,10 @@ from .users_layout import POPULARITY, UNIFORM
 ID = "id"
 KEY = "key"
 COUNT = "count"
+SHOWN = "shown"
+"""How often it was taken or shown: in a fitted workflow's table, where encodings need it."""
+OWN_COLUMNS = (ID, KEY, COUNT, SHOWN)
+"""What a table of items has beside features, none of which may be called like that."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..foundation.exceptions import MerlinSimError
 from ..schemas.fitted_record import NOTHING, require_shape
+from ..schemas.item_table import OWN_COLUMNS
 from ..schemas.users_layout import JOINS, POSITIVE, SAMPLE
 from .feature import (
     COUNT,
@@ -102,6 +103,13 @@ class BehaviourColumns:
                     "A column's name becomes a file's: it should not be empty, contain `/`, begin "
                     f"with `.` or end in one of `_-. `. Received: {name!r}."
                 )
+        taken = [name for name in (*self.item_features, *self.of_items) if name in OWN_COLUMNS]
+        if taken:
+            raise MerlinSimError(
+                "An item's features stand in a table beside its own columns, and should not be "
+                f"called {', '.join(OWN_COLUMNS)}: rename them in the log. Received: "
+                f"{', '.join(taken)}."
+            )
         # The column of labels becomes the dataset's label, so it may be called like that.
         read = [name for name in self.features.columns if name not in self.keyed]
         names = [*self.keyed, *read, POSITION, *([] if self.label == LABEL else [LABEL])]

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ...schemas.item_table import COUNT, ID, KEY
+from ...schemas.item_table import COUNT, ID, KEY, SHOWN
 from ...schemas.users_layout import JOINS, POSITIVE
 from ..behaviour_columns import BehaviourColumns
 from ..feature import ITEM
@@ -26,7 +26,6 @@ from ..vocabularies import CATEGORIES
 
 Array = npt.NDArray[Any]
 MOMENT, PLACE, KNOWN, VALUE = "moment", "place", "known", "value"
-SHOWN = "shown"
 ITEMS_FILE, VOCABULARY = "items.parquet", "vocabulary"
 
 

@@ -270,6 +270,19 @@ def test_names_that_collide_are_refused(tmp_path, run):
         )  # fmt: skip
 
 
+@pytest.mark.parametrize("name", ["id", "key", "count", "shown"])
+@pytest.mark.parametrize("option", ["--item_feature_columns", "--features"])
+def test_an_items_feature_is_not_called_like_a_column_of_its_table(name, option, tmp_path, run):
+    make_log().assign(**{name: 3}).to_csv(tmp_path / "log.csv", index=False)
+    given = name
+    if option == "--features":
+        given = tmp_path / "features.yaml"
+        given.write_text(f"features:\n  {name}: {{type: number, of: item}}\n")
+    with pytest.raises(MerlinSimError, match=f"should not be called id.* Received: {name}."):
+        run(tmp_path / "log.csv", "--output_path", tmp_path / "dataset", *OPTIONS, option, given)
+    assert not (tmp_path / "dataset").exists()
+
+
 @pytest.mark.slow
 def test_timestamps_of_any_kind_sort(tmp_path, run):
     base = make_log()
