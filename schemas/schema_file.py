@@ -15,6 +15,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from google.protobuf.struct_pb2 import Struct
 from google.protobuf.text_format import ParseError
 
 from ..foundation.exceptions import MerlinSimError
@@ -96,7 +97,11 @@ def read_schema(path: Path | str) -> Schema:
 def _to_text(schema: Schema) -> str:
     metadata = TensorflowMetadata.from_merlin_schema(schema)
     for feature in metadata.proto_schema.feature:
-        feature.annotation.tag.sort()  # a set's order differs from run to run
+        # The order of a set, and of a map in bytes, differs from run to run.
+        feature.annotation.tag.sort()
+        for properties in feature.annotation.extra_metadata:
+            struct = Struct.FromString(properties.value)
+            properties.value = struct.SerializeToString(deterministic=True)
     text: str = metadata.to_proto_text()
     return text
 

@@ -181,6 +181,15 @@ def test_a_column_taken_out_of_a_schema_is_taken_out_of_the_spec():
     assert "user_id" not in edited.source_spec["train"][0].features
 
 
+def test_the_text_is_the_same_whatever_order_its_properties_came_in():
+    names = [f"property_{number}" for number in range(20)]
+    texts = {
+        schema_to_text(Schema([ColumnSchema("user", properties=dict.fromkeys(order, "x"))]))
+        for order in (names, names[::-1], sorted(names, key=lambda name: name[::-1]))
+    }
+    assert len(texts) == 1
+
+
 def test_an_edited_column_wins_over_its_record_in_a_schema_file():
     column = ColumnSchema("x", dtype="int32", properties={"domain": {"min": 0, "max": 7}, "n": 1})
     text = schema_to_text(Schema([column]))
