@@ -21,15 +21,16 @@ from merlin_sim.serving.workers.metrics import CountedReads
 from merlin_sim.serving.workers.protocol import EVENT, SCORES
 from merlin_sim.serving.workers.worker import Request
 
+pytestmark = pytest.mark.slow
 RECENT, LENGTH = 3, 20
 
 
-@pytest.fixture(scope="module", params=["ragged", "padded"])
+@pytest.fixture(scope="module")
 def summing(request, make_model, dataset, tmp_path_factory):
     """A servable that reads the 3 newest positions and a summary of up to 20."""
     model = make_model("stca", history_prototypes=4, recent_length=RECENT)
     path = tmp_path_factory.mktemp("summing") / "servable"
-    return Servable.open(export_model(model, dataset, path, pad=request.param == "padded"))
+    return Servable.open(export_model(model, dataset, path, pad=hasattr(request, "param")))
 
 
 @pytest.fixture(scope="module")
@@ -86,10 +87,20 @@ def test_the_servable_scores_whole_histories_as_the_model_does(
     np.testing.assert_allclose(score(EventEncoder(summing), events), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("candidates", [1, 9])
-def test_a_stored_summary_gives_the_scores_of_the_whole_history(
+@pytest.mark.parametrize(
+    ("summing", "candidates"), [("padded", 1), ("padded", 9)], indirect=["summing"]
+)
+def test_a_stored_summary_of_padded_histories_gives_the_scores_of_the_whole_history(
     summing, score, store, events, candidates
 ):
+    check_stored_summary(summing, score, store, events, candidates)
+
+
+def test_a_stored_summary_gives_the_scores_of_the_whole_history(summing, score, store, events):
+    check_stored_summary(summing, score, store, events, 1)
+
+
+def check_stored_summary(summing, score, store, events, candidates):
     """Appended bit by bit, read in between, with an interaction that comes late."""
     events = [{**e, "candidates": e["candidates"][:1] * candidates} for e in own_users(events)]
     plain = EventEncoder(summing)
