@@ -19,7 +19,7 @@ from ...foundation.exceptions import MerlinSimError
 from ...foundation.gpu_forms import has_gpu_forms
 from ...models.compiled_metrics import states_over_ranks
 from ...models.loader_steps import FitProgress, LoaderSteps
-from ...models.own_model import trainable
+from ...models.registry import trainable
 from ...models.saving import named_variables, table_names
 from ...models.trainable_model import STEPS_ON_GPU, TrainableModel
 from ...parallel.checkpoints.checkpoint_store import CheckpointStore
