@@ -15,7 +15,7 @@ from ....schemas.channels import domain_of
 from ..checks import OptionError, check_positive
 from ..serialization import ConfiguredBlock, part_from, register_block, schema_from, schema_json
 from .spread_tables import Spread, SpreadLookup, current_spread, placed_table
-from .table_lookup import plain_lookup, table_lookup
+from .table_lookup import table_lookup
 
 MOST_ROWS = 2**31 - 1
 """Rows of a table at most: models have ids as int32."""
@@ -98,12 +98,9 @@ class FeatureEmbedding(Block):
         weights = {name: table.table.embeddings for name, table in self.tables.items()}
         found = self._lookup(weights, parts_of, with_gradient) if self._lookup else {}
         for domain, parts in parts_of.items():
-            if domain in found or not parts:
-                continue
-            if with_gradient:
-                found[domain] = table_lookup(weights[domain], parts, padded_of[domain])
-            else:
-                found[domain] = plain_lookup(weights[domain], parts)
+            if parts and domain not in found:
+                table, padded = weights[domain], padded_of[domain]
+                found[domain] = table_lookup(table, parts, padded, with_gradient)
         if with_gradient:
             self._regularize(found)
         vectors_of = {domain: iter(vectors) for domain, vectors in found.items()}

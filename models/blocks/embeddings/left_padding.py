@@ -52,8 +52,7 @@ class LeftPadding(ConfiguredBlock):
             is_ragged = isinstance(column, tf.RaggedTensor)
             eager = tf.executing_eagerly()  # in a graph the width may be unknown
             if eager and name not in self._warned and (is_ragged or column.shape[1] > length):
-                longest = longest_ragged(column) if is_ragged else longest_dense(column)
-                self._warn_if_cut(name, longest, length)
+                self._warn_if_cut(name, longest_of(column), length)
             outputs[name] = (pad_ragged if is_ragged else pad_dense)(column, length)
         return outputs
 
@@ -67,13 +66,10 @@ class LeftPadding(ConfiguredBlock):
             )
 
 
-def longest_ragged(column: tf.RaggedTensor) -> int:
-    """Return the longest row's length."""
-    return int(np.max(column.row_lengths().numpy(), initial=0))
-
-
-def longest_dense(column: tf.Tensor) -> int:
-    """Return the number of positions from the first that is not padding in every row."""
+def longest_of(column: tf.Tensor | tf.RaggedTensor) -> int:
+    """Return the longest row's length, without the padding on its left."""
+    if isinstance(column, tf.RaggedTensor):
+        return int(np.max(column.row_lengths().numpy(), initial=0))
     rows = column.numpy().reshape(column.shape[0], column.shape[1])
     filled = np.flatnonzero(np.any(rows != 0, axis=0))
     return int(rows.shape[1] - filled[0]) if filled.size else 0

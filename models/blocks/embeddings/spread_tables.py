@@ -16,7 +16,7 @@ from ....foundation.ranks import Ranks
 from ....parallel.placement.plan import Cut, Placed, Plan, Shard
 from ....parallel.ranks.collectives import exchange, exchange_counts
 from ....parallel.steps.table_rows import rows_named
-from .table_lookup import plain_lookup, shared_rows, table_lookup
+from .table_lookup import shared_rows, table_lookup
 
 BLOCK_ROWS = 65_536
 """Rows that are drawn at once."""
@@ -271,10 +271,7 @@ class SpreadLookup:
         for place, placed in enumerate(tables):
             of_table = [parts[place] for parts in theirs]
             own = weights[placed.table.name]
-            if with_gradient:
-                found.append(table_lookup(own, of_table))
-            else:
-                found.append(plain_lookup(own, of_table))
+            found.append(table_lookup(own, of_table, with_gradient=with_gradient))
         own_widths = [p.of_rank(self.ranks.rank).columns for p in tables]
         widths = [[p.of_rank(rank).columns for p in tables] for rank in range(size)]
         back_sent, back_received = received * [own_widths], sent * widths

@@ -12,7 +12,10 @@ from ....parallel.steps.table_rows import TableGradient, form_of_table_gradients
 
 
 def table_lookup(
-    table: tf.Variable, ids: list[tf.Tensor], padded: Sequence[bool] = ()
+    table: tf.Variable,
+    ids: list[tf.Tensor],
+    padded: Sequence[bool] = (),
+    with_gradient: bool = True,
 ) -> list[tf.Tensor]:
     """Look up several tensors of ids, and give the table one gradient for all of them.
 
@@ -35,10 +38,11 @@ def table_lookup(
         ids: Whole numbers below ``rows``, each tensor of any shape.
         padded: Of each tensor of ids, whether its 0 stands for no item, whose vector nothing that
             is trained depends on; none are where this is left out.
+        with_gradient: Whether to prepare for a gradient. Without, a lookup costs less.
     """
     form = form_of_table_gradients()
-    if form is TableGradient.ROW_FOR_EACH_ID:
-        return plain_lookup(table, ids)
+    if form is TableGradient.ROW_FOR_EACH_ID or not with_gradient:
+        return [tf.gather(table, part) for part in ids]
     if form is TableGradient.WHOLE_TABLE:
         return _lookup_of_whole(table, ids, padded or [False] * len(ids))
     shared = shared_rows(ids)
@@ -115,8 +119,3 @@ def _lookup_of_whole(
         return [tf.gather(values, part) for part in ids], gradient
 
     return list(look_up(tf.convert_to_tensor(table)))
-
-
-def plain_lookup(table: tf.Variable, ids: list[tf.Tensor]) -> list[tf.Tensor]:
-    """Look up several tensors of ids, where no gradient is wanted."""
-    return [tf.gather(table, part) for part in ids]
