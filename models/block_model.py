@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 import merlin.models.tf as mm
+import numpy as np
 import tensorflow as tf
 from merlin.models.io import save_merlin_metadata
 from merlin.models.tf.core.base import Block
 from merlin.models.tf.inputs.embedding import EmbeddingTable
-from merlin.schema import Schema, Tags
+from merlin.schema import ColumnSchema, Schema, Tags
 
 from ..foundation.process_wide import quiet_save
 from ..parallel.checkpoints.checkpoint_store import choose_checkpoint
@@ -31,7 +32,6 @@ from .saving import (
     check_weights_path,
     columns_signature,
     is_checkpoint,
-    output_schema,
     restored_model,
     serving_function,
 )
@@ -204,7 +204,13 @@ class BlockModel(TrainableModel):
         **parts: Any,
     ) -> None:
         """Check the arguments and make block and output."""
-        self._refuse_others(parts)
+        others = sorted(set(parts) - set(self.body_type.part_names))
+        if others:
+            raise OptionError(
+                f"{type(self).__name__} does not take {', '.join(f'`{name}`' for name in others)}. "
+                f"Merlin's Model does: mm.Model({self.body_type.__name__}.from_schema(schema), "
+                "mm.BinaryOutput(label), ...)."
+            )
         policy = dtype or tf.keras.mixed_precision.global_policy()
         body = self.body_type(schema, options, dtype=policy, name="body", **parts)
         # In mixed precision the logit stays in float32: losses come from float32 logits.
@@ -246,16 +252,6 @@ class BlockModel(TrainableModel):
     def from_dataset(cls: type[AnyModel], dataset: DatasetDirectory, **options: Any) -> AnyModel:
         """Build the model for an opened dataset directory."""
         return cls.from_schema(dataset.schema, **options)
-
-    @classmethod
-    def _refuse_others(cls, parts: dict[str, Any]) -> None:
-        others = sorted(set(parts) - set(cls.body_type.part_names))
-        if others:
-            raise OptionError(
-                f"{cls.__name__} does not take {', '.join(f'`{name}`' for name in others)}. "
-                f"Merlin's Model does: mm.Model({cls.body_type.__name__}.from_schema(schema), "
-                "mm.BinaryOutput(label), ...)."
-            )
 
     @property
     def channels(self) -> Any:
@@ -391,8 +387,10 @@ class BlockModel(TrainableModel):
                 save_traces=save_traces,
                 signatures=serving_function(self, signature, self.output_block.full_name),
             )
-        outputs = output_schema(self.output_block.full_name)
-        save_merlin_metadata(export_path, self.served_schema, outputs)
+        output = ColumnSchema(
+            self.output_block.full_name, dtype=np.float32, tags=[Tags.BINARY_CLASSIFICATION]
+        )
+        save_merlin_metadata(export_path, self.served_schema, Schema([output]))
 
     def save_weights(self, filepath: str | Path, *args: Any, **kwargs: Any) -> Any:
         """Do as Keras does: to a TensorFlow checkpoint, or a file that ends in .weights.h5."""

@@ -112,7 +112,11 @@ class Input:
     def _of_merlin(self, data: Any, shuffle: bool) -> Any:
         if hasattr(data, "to_ddf"):
             size = self._needed_batch_size()
-            data = mm.Loader(_only(data, self.columns), batch_size=size, shuffle=shuffle)
+            names = [name for name in self.columns if name in data.schema.column_names]
+            schema = data.schema.select_by_name(names)
+            with quiet_merlin():
+                data = merlin.io.Dataset(data.to_ddf()[names], schema=schema)
+            data = mm.Loader(data, batch_size=size, shuffle=shuffle)
         return PaddedBatches(data, self.padding) if isinstance(data, mm.Loader) else data
 
     def _candidates(self, data: DatasetDirectory) -> int:
@@ -124,9 +128,3 @@ class Input:
         if not self.batch_size:
             raise OptionError("`batch_size` should be set when the data is a dataset.")
         return self.batch_size
-
-
-def _only(data: merlin.io.Dataset, columns: Sequence[str]) -> merlin.io.Dataset:
-    names = [name for name in columns if name in data.schema.column_names]
-    with quiet_merlin():
-        return merlin.io.Dataset(data.to_ddf()[names], schema=data.schema.select_by_name(names))

@@ -7,10 +7,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from merlin.models.tf.inputs.embedding import EmbeddingTable
-from merlin.schema import ColumnSchema, Schema, Tags
+from merlin.schema import Schema
 
 from ..foundation.batch_names import OFFSETS, VALUES
 from ..parallel.checkpoints.checkpoint_files import MANIFEST, Checkpoint, CheckpointError
@@ -84,11 +83,6 @@ def serving_function(
         return {output_name: model(columns, training=False)}
 
     return serve
-
-
-def output_schema(name: str) -> Schema:
-    """Return the schema of what a saved model gives."""
-    return Schema([ColumnSchema(name, dtype=np.float32, tags=[Tags.BINARY_CLASSIFICATION])])
 
 
 _KERAS_OWN = ("layer-", "layer_with_weights-", "keras_api", "_self_")
@@ -188,9 +182,7 @@ def _paths(model: tf.Module) -> dict[Any, tuple[str, ...]]:
 
 
 def _identity(variable: Any) -> int:
-    return id(
-        getattr(variable, "_variable", variable)
-    )  # within Keras's variable of mixed precision
+    return id(getattr(variable, "_variable", variable))  # it is within that of mixed precision
 
 
 MODEL_VARIABLES = "model_variables"
