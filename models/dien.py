@@ -18,17 +18,6 @@ from .losses import Outputs
 from .options import DIENOptions
 
 
-class ShortHistory(NamedTuple):
-    """The newest positions of what candidates see: of each one, or once for several of a user."""
-
-    vectors: tf.Tensor
-    """The items' vectors, zeros where there is no position: [users, windows, short, dim], or
-    [users, 1, span, dim] where :class:`ShortWindows` are cut so.
-    """
-    mask: tf.Tensor
-    """Where there is one: [users, windows, short], bool."""
-
-
 class ShortWindows(NamedTuple):
     """How the short history is cut out of a batch's histories: each window, or all in one span.
 
@@ -91,8 +80,9 @@ class ShortWindows(NamedTuple):
 def auxiliary_of_samples(
     network: AuxiliaryNetwork,
     evolution: Evolution,
-    short: ShortHistory,
+    short: tf.Tensor,
     negative: tf.Tensor,
+    mask: tf.Tensor,
     training: bool,
     places: tf.Tensor | None = None,
 ) -> AuxiliaryLogits:
@@ -101,9 +91,9 @@ def auxiliary_of_samples(
     Of a span they are made once, and taken for every window that has both of their positions.
     """
     states = [as_rows(state) for state in evolution.states]
-    windows = (as_rows(part) for part in (short.vectors, negative, short.mask))
+    windows = (as_rows(part) for part in (short, negative, mask))
     logits: AuxiliaryLogits = network(states, *windows, training=training)
-    of_windows = short.mask
+    of_windows = mask
     if places is not None:
         of_windows, pairs = places, places[..., 1:] - 1
         logits = AuxiliaryLogits(*(as_rows(gather_places(part, pairs)) for part in logits))
@@ -112,14 +102,14 @@ def auxiliary_of_samples(
 
 
 def attend_to_short(
-    attention: TargetAttention, candidates: tf.Tensor, short: ShortHistory
+    attention: TargetAttention, candidates: tf.Tensor, short: tf.Tensor, mask: tf.Tensor
 ) -> tf.Tensor:
     """Attend to the window that each candidate sees: [users, candidates, attended dim]."""
     users, count, dim = sizes(candidates)
-    windows, sharing = sizes(short.mask)[1], sharing_of(candidates, short.mask)
+    windows, sharing = sizes(mask)[1], sharing_of(candidates, mask)
     together = tf.reshape(candidates, [users * windows, sharing, dim])
-    mask = as_rows(short.mask)[:, tf.newaxis]  # the same for all candidates of a window
-    attended = attention(together, as_rows(short.vectors), mask)
+    mask = as_rows(mask)[:, tf.newaxis]  # the same for all candidates of a window
+    attended = attention(together, as_rows(short), mask)
     return tf.reshape(attended, [users, count, attention.attended_dim])
 
 
@@ -176,9 +166,9 @@ class DIENBlock(InterestBlock[DIENOptions]):
         target = self.join_target(vectors)  # [users, candidates, dim]
         mask = windows.cut(features.real)
         items = self.join([vectors[n] for n in self.channels.positive])
-        short = ShortHistory(windows.masked(items, mask), mask)
+        short = windows.masked(items, mask)
 
-        evolution = self.interest(target, *short, windows.places)
+        evolution = self.interest(target, short, mask, windows.places)
         parts = [target, evolution.final_state, *self.further(features, vectors)]
         rows = self.join_rows(parts, vectors)
         hidden = self.classifier(rows, training=training)
@@ -186,7 +176,7 @@ class DIENBlock(InterestBlock[DIENOptions]):
             return Outputs(hidden)
         negative = windows.masked(self.join([vectors[n] for n in self.channels.negative]), mask)
         auxiliary = auxiliary_of_samples(
-            self.auxiliary, evolution, short, negative, training, windows.places
+            self.auxiliary, evolution, short, negative, mask, training, windows.places
         )
         return Outputs(hidden, auxiliary=auxiliary)
 

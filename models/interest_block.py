@@ -17,7 +17,7 @@ from .blocks.attention import SummedAttention
 from .blocks.checks import OptionError
 from .blocks.embeddings.feature_embedding import FeatureEmbedding, mean_vectors
 from .blocks.embeddings.left_padding import LeftPadding
-from .blocks.history_counts import BINS, HistoryCounts, HistorySimilarity, Seen
+from .blocks.history_counts import BINS, HistoryCounts, HistorySimilarity
 from .blocks.history_prototypes import HistoryPrototypes
 from .blocks.mlp import HiddenLayers
 from .blocks.search.history_split import HistorySplit, SplitHistory
@@ -251,7 +251,8 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
         lists = sum(self.embedding.width_of[name] for name in channels.target_lists)
         counts += 0 if self.similarity is None else BINS
         counts += 0 if self.prototypes is None else self.prototypes.attended_dim
-        return int(counts + lists + channels.target_numbers_dim + channels.user_numbers_dim)
+        numbers = channels.numbers_dim((*channels.user_numerical, *channels.target_numerical))
+        return int(counts + lists + numbers)
 
     def further(self, features: Features, vectors: Mapping[str, Any]) -> list[tf.Tensor]:
         """Return what the last classifier alone reads of the candidates beside their vectors.
@@ -266,8 +267,7 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
         parts = []
         if self.counts is not None:
             history = {name: features.positive[n] for name, n in self.channels.history_of.items()}
-            seen = Seen(features.real, features.ends)
-            parts.append(self.counts(features.target_item, history, seen))
+            parts.append(self.counts(features.target_item, history, features.real, features.ends))
         if self.similarity is not None:
             parts.append(self._count_similar(self.similarity, features, vectors))
         if self.prototypes is not None:

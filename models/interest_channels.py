@@ -183,15 +183,9 @@ class Channels:
         histories = (*self.positive, *self.negative)
         return (*self.user, *self.target_item, *histories, *self.target_lists)
 
-    @property
-    def user_numbers_dim(self) -> int:
-        """How many numbers stand beside a user."""
-        return sum(_width(self.schema[name]) or 1 for name in self.user_numerical)
-
-    @property
-    def target_numbers_dim(self) -> int:
-        """How many numbers a target item has."""
-        return sum(_width(self.schema[name]) or 1 for name in self.target_numerical)
+    def numbers_dim(self, columns: Sequence[str]) -> int:
+        """Return how many numbers some columns of numbers, and of vectors, have together."""
+        return sum(_width(self.schema[name]) or 1 for name in columns)
 
     @property
     def histories(self) -> dict[str, int]:

@@ -22,11 +22,10 @@ from .blocks.search.search_and_attention import (
     SearchUnit,
     Target,
 )
-from .blocks.serialization import part_config, part_from, register_block
+from .blocks.serialization import part_from, register_block
 from .blocks.shapes import Size, sizes
 from .dien import (
     UNITS_PER_EMBEDDING_DIM,
-    ShortHistory,
     ShortWindows,
     attend_to_short,
     auxiliary_of_samples,
@@ -191,7 +190,7 @@ class SearchedBlock(InterestBlock[AnySearched]):
         windows = self._short_windows(features)
         mask = windows.cut(features.real)
         items = self.join([vectors[n].short for n in self.channels.positive])
-        short = ShortHistory(windows.masked(items, mask), mask)
+        short = windows.masked(items, mask)
 
         found = self.search_unit(target, history)
         item = self.join_target(vectors)  # the target's vector, unless attention has another
@@ -201,10 +200,10 @@ class SearchedBlock(InterestBlock[AnySearched]):
         parts = [interest.attended, interest.mean, item]
         evolution = None
         if self.interest is not None:
-            evolution = self.interest(item, *short, windows.places)
+            evolution = self.interest(item, short, mask, windows.places)
             parts.append(evolution.final_state)
         elif self.short_attention is not None:
-            parts.append(attend_to_short(self.short_attention, item, short))
+            parts.append(attend_to_short(self.short_attention, item, short, mask))
         if self.sums is not None:
             parts.append(self.sums(item, history.taken, history.mask))
         parts += self.further(features, vectors)
@@ -218,7 +217,7 @@ class SearchedBlock(InterestBlock[AnySearched]):
             negative = self.join([vectors[n] for n in self.channels.negative])
             negative = windows.masked(negative, mask)
             auxiliary = auxiliary_of_samples(
-                self.auxiliary, evolution, short, negative, training, windows.places
+                self.auxiliary, evolution, short, negative, mask, training, windows.places
             )
         return Outputs(hidden, stage_one_logits, auxiliary)
 
@@ -265,10 +264,11 @@ class SearchedBlock(InterestBlock[AnySearched]):
     def get_config(self) -> dict[str, Any]:
         """Return what rebuilds the block, the units that were passed in included."""
         own_search, own_attention = self._has_own_units
+        serialize = tf.keras.layers.serialize
         return {
             **super().get_config(),
-            "search_unit": part_config(self.search_unit) if own_search else None,
-            "attention_unit": part_config(self.attention_unit) if own_attention else None,
+            "search_unit": serialize(self.search_unit) if own_search else None,
+            "attention_unit": serialize(self.attention_unit) if own_attention else None,
         }
 
 

@@ -101,10 +101,10 @@ class TwoTowerBlock(ColumnsBlock[TwoTowerOptions]):
         width_of = self.embedding.width_of
         self.shared_dim = sum(width_of[name] for name in channels.target_item)
         self.item_dim = self.shared_dim + sum(width_of[name] for name in channels.target_lists)
-        self.item_dim += channels.target_numbers_dim
+        self.item_dim += channels.numbers_dim(channels.target_numerical)
         history_dim = self.shared_dim * parsed.history_weightings
         self.user_dim = history_dim + sum(width_of[name] for name in channels.user)
-        self.user_dim += channels.user_numbers_dim
+        self.user_dim += channels.numbers_dim(channels.user_numerical)
         self.weightings = PlaceWeights(
             parsed.history_weightings, channels.history_length, dtype=policy, name="weightings"
         )

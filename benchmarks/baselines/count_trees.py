@@ -63,7 +63,7 @@ def read_samples(dataset: Any, mapping: str) -> Samples:
 
     from merlin_sim.dataloader.open_loader import open_loader
     from merlin_sim.foundation.ranks import Ranks
-    from merlin_sim.models.blocks.history_counts import HistoryCounts, Seen
+    from merlin_sim.models.blocks.history_counts import HistoryCounts
     from merlin_sim.workflows.feature import LIFETIME, RECENCY, TARGET_SUFFIX
 
     channels = dataset.channels
@@ -80,7 +80,7 @@ def read_samples(dataset: Any, mapping: str) -> Samples:
     def count(batch):
         asked = {name: batch[name][:, tf.newaxis] for name in targets}
         seen = {name: batch[other] for name, other in zip(targets, histories, strict=True)}
-        return counts(asked, seen, Seen(seen[targets[0]] > 0, None))[:, 0]
+        return counts(asked, seen, seen[targets[0]] > 0)[:, 0]
 
     parts = []
     for step, given in enumerate(feed.inputs()):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
@@ -13,15 +13,6 @@ from .shapes import sizes
 
 WINDOWS = (10, 30, 100)
 """Newest positions in which occurrences are counted, beside all of them."""
-
-
-class Seen(NamedTuple):
-    """A batch of histories, and what each candidate sees of its user's."""
-
-    real: tf.Tensor
-    """Which places hold a position: [users, places], bool."""
-    ends: tf.Tensor | None
-    """Where what a candidate sees ends: [users, candidates], int32; None: all see the whole."""
 
 
 @register_block
@@ -40,8 +31,7 @@ class HistoryCounts(ConfiguredBlock):
 
     >>> counts = HistoryCounts(length=4, windows=(2,))
     >>> history = {"item": tf.constant([[0, 7, 5, 7]])}
-    >>> seen = Seen(tf.constant([[False, True, True, True]]), None)
-    >>> item = counts({"item": tf.constant([[7, 9]])}, history, seen)
+    >>> item = counts({"item": tf.constant([[7, 9]])}, history, history["item"] > 0)
     >>> [[round(float(x), 2) for x in row] for row in item[0]]
     [[0.63, 0.68, 0.5, 0.67, 1.0, 0.86], [0.0, 0.0, 0.0, 0.0, 0.0, 0.86]]
 
@@ -63,27 +53,33 @@ class HistoryCounts(ConfiguredBlock):
         return features * (2 * len(self._all_windows) + 1) + 1
 
     def call(
-        self, target: Mapping[str, tf.Tensor], history: Mapping[str, tf.Tensor], seen: Seen
+        self,
+        target: Mapping[str, tf.Tensor],
+        history: Mapping[str, tf.Tensor],
+        real: tf.Tensor,
+        ends: tf.Tensor | None = None,
     ) -> tf.Tensor:
         """Return the counts: [users, candidates, :meth:`counts_dim`].
 
         Args:
             target: The candidates' features, each [users, candidates].
             history: The same of each position, by the same names, each [users, places].
-            seen: What is a position, and what each candidate sees.
+            real: Which places hold a position: [users, places], bool.
+            ends: Where what a candidate sees ends, [users, candidates], int32; None where all see
+                the whole.
         """
         users, candidates = sizes(next(iter(target.values())))
-        places = sizes(seen.real)[1]
-        ends = tf.fill([users, candidates], places) if seen.ends is None else seen.ends
+        places = sizes(real)[1]
+        ends = tf.fill([users, candidates], places) if ends is None else ends
         # The windows' first places and their common end, as places of a running count.
         first = [ends - window for window in self._all_windows]
         bounds = tf.clip_by_value(tf.stack([*first, ends], axis=-1), 0, places)
-        real = tf.repeat(_running(seen.real)[:, tf.newaxis], candidates, axis=1)
-        positions = self._in_windows(real, bounds)  # [users, candidates, windows]
+        running = tf.repeat(_running(real)[:, tf.newaxis], candidates, axis=1)
+        positions = self._in_windows(running, bounds)  # [users, candidates, windows]
         lengths = tf.constant(self._all_windows, tf.float32)
         numbers = []
         for name, ids in target.items():
-            known = tf.where(seen.real, history[name], -1)  # padding equals nothing
+            known = tf.where(real, history[name], -1)  # padding equals nothing
             same = known[:, tf.newaxis, :] == ids[:, :, tf.newaxis]  # [users, candidates, places]
             count = self._in_windows(_running(same), bounds)
             numbers.append(tf.math.log1p(count) / tf.math.log1p(lengths))

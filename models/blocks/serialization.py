@@ -48,7 +48,7 @@ class ConfiguredBlock(Block):
 
 def _plain(value: Any) -> Any:
     if isinstance(value, tf.keras.layers.Layer):
-        return part_config(value)
+        return tf.keras.layers.serialize(value)
     if isinstance(value, Mapping):
         return dict(value)
     return list(value) if isinstance(value, tuple | list) else value
@@ -77,11 +77,5 @@ def schema_from(schema: Schema | str) -> Schema:
 
 
 def part_from(part: Any) -> Any:
-    """Return a block as it is, or from the configuration that :func:`part_config` made of it."""
+    """Return a block as it is, or from its serialized configuration."""
     return tf.keras.layers.deserialize(part) if isinstance(part, dict) else part
-
-
-def part_config(part: Any) -> dict[str, Any]:
-    """Return what rebuilds a block that was passed in."""
-    config: dict[str, Any] = tf.keras.layers.serialize(part)
-    return config

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from merlin_sim.models.blocks.checks import OptionError
-from merlin_sim.models.blocks.history_counts import HistoryCounts, HistorySimilarity, Seen
+from merlin_sim.models.blocks.history_counts import HistoryCounts, HistorySimilarity
 
 
 @pytest.mark.parametrize("has_ends", [False, True])
@@ -15,7 +15,7 @@ def test_contract(contract_step, arrays, has_ends):
     def inputs(batch):
         target = {"item": arrays.ids(3, batch, 3), "category": arrays.ids(2, batch, 3)}
         history = {"item": arrays.ids(3, batch, 6), "category": arrays.ids(2, batch, 6)}
-        return target, history, Seen(arrays.mask(batch, 6), ends[:batch] if has_ends else None)
+        return target, history, arrays.mask(batch, 6), ends[:batch] if has_ends else None
 
     contract_step(lambda: HistoryCounts(length=5, windows=(2, 3)), inputs)
 
@@ -38,9 +38,9 @@ def test_they_are_those_of_the_positions_that_a_candidate_sees(ends):
     length, windows = 6 if ends else 9, (2, 4)
     history = np.array([[0, 0, 1, 2, 2, 1, 3, 2, 1], [2, 1, 1, 2, 3, 3, 1, 1, 2]])
     target = np.array([[1, 2, 3, 1], [2, 0, 3, 1]])
-    seen = Seen(tf.constant(history > 0), None if ends is None else tf.constant(ends))
+    seen = tf.constant(history > 0), None if ends is None else tf.constant(ends)
     block = HistoryCounts(length, windows)
-    ours = block({"item": tf.constant(target)}, {"item": tf.constant(history)}, seen).numpy()
+    ours = block({"item": tf.constant(target)}, {"item": tf.constant(history)}, *seen).numpy()
     assert ours.shape == (2, 4, block.counts_dim(1))
     for user, place in np.ndindex(2, 4):
         end = 9 if ends is None else ends[user][place]

@@ -89,11 +89,12 @@ def models(make_schema):
 
 def test_the_channels_are_told_by_their_tags(make_schema):
     channels = Channels.read(with_numbers(make_schema()))
-    assert channels.user_numerical == ("age", "taste") and channels.user_numbers_dim == 1 + WIDTH
+    assert channels.user_numerical == ("age", "taste")
+    assert channels.numbers_dim(channels.user_numerical) == 1 + WIDTH
     assert channels.target_numerical == ("price", "look") and channels.target_lists == ("genres",)
     assert set(BESIDE) <= set(channels.served) and "genres" in channels.categorical
     plain = Channels.read(make_schema())
-    assert plain.user_numbers_dim == plain.target_numbers_dim == 0
+    assert plain.user_numerical == plain.target_numerical == ()
 
 
 @pytest.mark.parametrize("kind", KINDS)

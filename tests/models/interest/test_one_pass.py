@@ -18,7 +18,7 @@ from grouped_batches import (
 from merlin_sim.models import build_model
 from merlin_sim.models.blocks.recurrence import AuxiliaryNetwork, Evolution
 from merlin_sim.models.blocks.search.history_split import HistorySplit
-from merlin_sim.models.dien import ShortHistory, auxiliary_of_samples
+from merlin_sim.models.dien import auxiliary_of_samples
 
 pytestmark = pytest.mark.slow
 
@@ -103,8 +103,7 @@ def test_auxiliary_logits_of_a_span_are_those_of_its_windows():
     history, negative = vectors(2, 1, 7, 3), vectors(2, 1, 7, 3)
     mask = tf.constant([[[True] * 7], [[False] * 5 + [True] * 2]])
     evolution = Evolution(tf.zeros([2, 4, 4]), states)  # two candidates a window
-    short = ShortHistory(history, mask)
-    found = auxiliary_of_samples(network, evolution, short, negative, False, places)
+    found = auxiliary_of_samples(network, evolution, history, negative, mask, False, places)
     for sample, (user, window) in enumerate([(0, 0), (0, 0), (0, 1), (0, 1), (1, 0), (1, 0)]):
         first = int(ends[user, window]) - LENGTH
         part = slice(first, first + SHORT)
