@@ -93,11 +93,8 @@ class Channels:
     """The columns of a SIM-family dataset."""
 
     label: str
-    """Column of the label."""
     user: tuple[str, ...]
-    """Columns of the user."""
     target_item: tuple[str, ...]
-    """Columns of the target item."""
     positive: tuple[str, ...]
     """Columns of the history, in the order of ``target_item``."""
     negative: tuple[str, ...]
@@ -107,7 +104,6 @@ class Channels:
     history_length: int
     """Positions of a history, all histories alike."""
     schema: Schema
-    """The schema of all columns."""
     target_lists: tuple[str, ...] = ()
     """Columns of lists of ids of the target item."""
     user_numerical: tuple[str, ...] = ()
@@ -218,28 +214,35 @@ class Channels:
             intervals = tf.cast(columns[self.time_intervals], tf.float32)
         return Features(
             user={n: _user_ids(columns[n]) for n in self.user},
-            target_item={n: _candidates(columns[n]) for n in self.target_item},
+            target_item={n: self._of_item(n, columns, tf.int32) for n in self.target_item},
             positive={n: histories[n] for n in self.positive},
             negative={n: histories[n] for n in self.negative if n in histories},
             real=histories[self.positive[0]] > 0,
             time_intervals=intervals,
             ends=ends,
             window_ends=window_ends,
-            lists={n: self._list(n, columns[n]) for n in self.target_lists},
+            lists={n: self._of_item(n, columns, tf.int32) for n in self.target_lists},
             user_numbers=self._numbers(self.user_numerical, columns),
             target_numbers=self._numbers(self.target_numerical, columns),
         )
 
-    def _list(self, name: str, column: tf.Tensor) -> tf.Tensor:
-        return _beside_candidates(tf.cast(column, tf.int32), _width(self.schema[name]))
+    def _of_item(self, name: str, columns: Mapping[str, tf.Tensor], dtype: Any) -> tf.Tensor:
+        """Return values as [users, candidates], and lists as [users, candidates, width].
+
+        Plain rows have one candidate each: of single values [rows] or [rows, 1], of lists
+        [rows, width], or as Merlin has them [rows, width, 1].
+        """
+        column, width = tf.cast(columns[name], dtype), _width(self.schema[name])
+        if width is None:
+            return column if column.shape.rank == 2 else tf.reshape(column, [-1, 1])
+        if column.shape.rank == 3 and column.shape[2] in (width, None):
+            return tf.ensure_shape(column, [None, None, width])
+        return tf.reshape(column, [-1, 1, width])
 
     def _numbers(self, names: Sequence[str], columns: Mapping[str, tf.Tensor]) -> tf.Tensor | None:
         """[users, candidates, numbers] of columns, or None; one candidate where all have one."""
-        found = []
-        for name in names:
-            width = _width(self.schema[name])
-            numbers = _beside_candidates(tf.cast(columns[name], tf.float32), width)
-            found.append(numbers if width else numbers[..., tf.newaxis])
+        found = [self._of_item(name, columns, tf.float32) for name in names]
+        found = [part if part.shape.rank == 3 else part[..., tf.newaxis] for part in found]
         several = [numbers for numbers in found if not is_one(sizes(numbers)[1])]
         if several and len(several) < len(found):
             found = [repeat_candidates(numbers, sizes(several[0])[1]) for numbers in found]
@@ -310,25 +313,6 @@ def _user_ids(column: tf.Tensor) -> tf.Tensor:
     """Return ids as [users]; as [users, candidates] those that belong to the interaction."""
     ids = tf.cast(column, tf.int32)
     return ids if ids.shape.rank == 2 and (ids.shape[1] or 1) > 1 else tf.reshape(ids, [-1])
-
-
-def _candidates(column: tf.Tensor) -> tf.Tensor:
-    """Return ids as [users, candidates]; of plain rows, [users], one candidate each."""
-    ids = tf.cast(column, tf.int32)
-    return ids if ids.shape.rank == 2 else tf.reshape(ids, [-1, 1])
-
-
-def _beside_candidates(column: tf.Tensor, width: int | None) -> tf.Tensor:
-    """Return values as [users, candidates], and lists as [users, candidates, width].
-
-    Plain rows have one candidate each: of single values [rows] or [rows, 1], of lists
-    [rows, width], or as Merlin has them [rows, width, 1].
-    """
-    if width is None:
-        return column if column.shape.rank == 2 else tf.reshape(column, [-1, 1])
-    if column.shape.rank == 3 and column.shape[2] in (width, None):
-        return tf.ensure_shape(column, [None, None, width])
-    return tf.reshape(column, [-1, 1, width])
 
 
 def _width(column: ColumnSchema) -> int | None:

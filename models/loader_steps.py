@@ -47,7 +47,6 @@ class FitProgress:
     steps: int = 0
     """Steps done in all."""
     steps_of_epoch: int = 0
-    """Steps of an epoch."""
     stop_asked: Callable[[], bool] = bool
     """Whether this rank was asked to stop, which every rank learns with the next step."""
     executed: Executed | None = None

@@ -35,13 +35,11 @@ class RankingChannels:
     """The columns of a dataset of plain rows."""
 
     label: str
-    """Column of the label."""
     numerical: tuple[str, ...]
     """Columns of numbers; may be none."""
     categorical: tuple[str, ...]
     """Columns of ids, each with a table of its own."""
     schema: Schema
-    """The schema of all columns."""
 
     @classmethod
     def read(cls, schema: Schema, label: str | None = None) -> RankingChannels:
@@ -250,7 +248,7 @@ class DLRMBlock(RankingBlock[DLRMOptions]):
 
 @tf.keras.utils.register_keras_serializable(package="merlin_sim")
 class DLRMModel(RankingModel):
-    """DLRM as a Merlin model; see :class:`~.ranking_model.RankingModel`."""
+    """DLRM as a Merlin model; see :class:`RankingModel`."""
 
     body_type = DLRMBlock
 
@@ -285,6 +283,6 @@ class DCNv2Block(RankingBlock[DCNv2Options]):
 
 @tf.keras.utils.register_keras_serializable(package="merlin_sim")
 class DCNv2Model(RankingModel):
-    """DCNv2 as a Merlin model; see :class:`~.ranking_model.RankingModel`."""
+    """DCNv2 as a Merlin model; see :class:`RankingModel`."""
 
     body_type = DCNv2Block

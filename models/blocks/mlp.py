@@ -187,12 +187,11 @@ def dense_layers(
     ]
 
 
-def build_in_turn(layers: list[tf.keras.layers.Layer], width: int) -> int:
-    """Build layers that follow each other, for inputs of [..., width]; return the last's width."""
+def build_in_turn(layers: list[tf.keras.layers.Layer], width: int) -> None:
+    """Build layers that follow each other, for inputs of [..., width]."""
     for dense in layers:
         dense.build(tf.TensorShape([None, width]))
         width = dense.units
-    return width
 
 
 def published_dense(units: int, activation: str | None, **kwargs: Any) -> tf.keras.layers.Dense:
