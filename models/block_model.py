@@ -96,7 +96,7 @@ class ColumnsBlock(Block, Generic[AnyOptions]):
         parsed = self.options_type.parse(options) if isinstance(options, dict) else options
         self.options: AnyOptions = parsed
         self.label = label
-        self.channels = self.read_channels(schema_from(schema))
+        self.channels = self.read_channels(with_one_target(schema_from(schema), label))
         looked_up = self.channels.schema.select_by_name(list(self.channels.categorical))
         # Not for Keras to track: the embedding holds all tables, given ones too.
         self._given = _Untracked(given_tables(tables, looked_up))
@@ -121,7 +121,7 @@ class ColumnsBlock(Block, Generic[AnyOptions]):
         return [loss for embedding in embeddings for loss in embedding.losses]
 
     def read_channels(self, schema: Schema) -> Any:
-        """Find the columns of each channel.
+        """Find the columns of each channel, of a schema with one target.
 
         Returns:
             What has ``label``, ``served``, ``inputs`` and ``schema`` beside the family's own.

@@ -87,7 +87,7 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
 
     def read_channels(self, schema: Schema) -> Channels:
         """Find the columns of each channel; time intervals only where the model reads them."""
-        channels = Channels.read(schema, self.label)
+        channels = Channels.read(schema)
         return channels if self.reads_time_intervals else replace(channels, time_intervals=None)
 
     def _make_attention_embedding(self) -> FeatureEmbedding | None:

@@ -25,7 +25,6 @@ from ..schemas.channels import (
     channels_of,
     domain_of,
 )
-from .block_model import with_one_target
 from .blocks.checks import OptionError
 from .blocks.shapes import is_one, repeat_candidates, sizes
 
@@ -112,9 +111,8 @@ class Channels:
     """Columns of numbers, and of vectors, of the target item."""
 
     @classmethod
-    def read(cls, schema: Schema, label: str | None = None) -> Channels:
+    def read(cls, schema: Schema) -> Channels:
         """Read the channels from the tags of a Merlin schema, and check that they fit together."""
-        schema = with_one_target(schema, label)
         names = {name: tuple(columns) for name, columns in channels_of(schema).items()}
         target, positive = names.get(TARGET_ITEM_FEATURES, ()), names.get(POSITIVE_HISTORY, ())
         negative = names.get(NEGATIVE_HISTORY, ())

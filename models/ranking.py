@@ -10,7 +10,7 @@ import tensorflow as tf
 from merlin.schema import Schema
 
 from ..schemas.channels import CATEGORICAL, LABEL, NUMERICAL, PLAIN_ROWS
-from .block_model import BlockModel, ColumnsBlock, with_one_target
+from .block_model import BlockModel, ColumnsBlock
 from .blocks.checks import OptionError
 from .blocks.embeddings.left_padding import LeftPadding
 from .blocks.embeddings.spread_tables import current_spread
@@ -42,9 +42,8 @@ class RankingChannels:
     schema: Schema
 
     @classmethod
-    def read(cls, schema: Schema, label: str | None = None) -> RankingChannels:
+    def read(cls, schema: Schema) -> RankingChannels:
         """Read the channels from the tags of a Merlin schema."""
-        schema = with_one_target(schema, label)
         found = PLAIN_ROWS.require(schema, "The dataset")
         numerical, categorical = found.get(NUMERICAL, ()), found[CATEGORICAL]
         return cls(found[LABEL][0], tuple(numerical), tuple(categorical), schema)
@@ -109,7 +108,7 @@ class RankingBlock(ColumnsBlock[AnyRankingOptions]):
 
     def read_channels(self, schema: Schema) -> RankingChannels:
         """Find the columns of each channel."""
-        return RankingChannels.read(schema, self.label)
+        return RankingChannels.read(schema)
 
     def _check_widths(self) -> None:
         """Refuse a table that was given with vectors of another length."""

@@ -123,7 +123,7 @@ class TwoTowerBlock(ColumnsBlock[TwoTowerOptions]):
 
     def read_channels(self, schema: Schema) -> Channels:
         """Find the columns of each channel; negative histories and time intervals are not read."""
-        return replace(Channels.read(schema, self.label), time_intervals=None, negative=())
+        return replace(Channels.read(schema), time_intervals=None, negative=())
 
     @property
     def output_dim(self) -> int:

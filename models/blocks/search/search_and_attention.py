@@ -118,7 +118,7 @@ class SearchUnit(LongHistoryUnit):
 
     @classmethod
     def from_options(cls, options: Any, **kwargs: Any) -> SearchUnit:
-        """Make the unit from a model's options ."""
+        """Make the unit from a model's options."""
         raise NotImplementedError
 
     def call(self, target: Target, history: LongHistory) -> SearchResult:
@@ -156,7 +156,7 @@ class AttentionUnit(LongHistoryUnit):
         return LongInterest(*(p if p is None else tf.cast(p, self.compute_dtype) for p in found))
 
     def scores(self, target: Target, history: LongHistory) -> tf.Tensor:
-        """Return scores, [users, candidates, heads, long]; of a unit without heads products."""
+        """Return each head's scores, [users, candidates, heads, long]; here dot products."""
         return dot_scores(target.vector, history.vectors)[:, :, tf.newaxis]
 
     def weights_over(self, target: Target, history: LongHistory, mask: tf.Tensor) -> tf.Tensor:
