@@ -53,7 +53,7 @@ from measuring.quality_models import (
     TREES,
     TREES_OF_RECENCY,
 )
-from measuring.quality_table import Outcome, log_section, read_outcomes
+from measuring.quality_table import Outcome, comparison, read_outcomes
 from measuring.records import commit
 
 RATES = (0.002, 0.004)
@@ -343,8 +343,7 @@ def main() -> None:
         for trial, *which in order(logs, models, 3 if options.all else options.seeds):
             if not lengths or trial.length in lengths:
                 trials.run(trial, *which)
-    for log in logs:
-        print(log_section(trials.done, log, LOGS[log].title, TRAINED))
+    print(comparison(trials.done, {log: LOGS[log].title for log in logs}, TRAINED))
 
 
 if __name__ == "__main__":

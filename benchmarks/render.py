@@ -18,7 +18,7 @@ from typing import Any
 
 from measuring.quality_logs import LOGS
 from measuring.quality_models import MODELS, TRAINED
-from measuring.quality_table import choosing_table, log_section, overview, read_outcomes
+from measuring.quality_table import choosing_table, comparison, overview, read_outcomes
 from measuring.records import MOST_LOAD, Table
 
 REPOSITORY = Path(__file__).parents[1]
@@ -137,14 +137,14 @@ def without_records(page: str) -> str:
 
 
 def quality(folder: Path = RECORDS / "quality") -> str:
-    """Write the tables of docs/quality.md: what to choose by, then each log."""
+    """Write the tables of docs/quality.md: what to choose by, then all logs."""
     outcomes = read_outcomes(folder)
     (costs,) = read_records(folder) or [None]
     choosing = choosing_table(outcomes, CHOOSING, costs, list(MODELS))
     told = f"AUC of the table below: {LOGS[CHOOSING].title}.\n\n"
     told += "" if costs is None else section_head(costs)
-    logs = [log_section(outcomes, name, log.title, TRAINED) for name, log in LOGS.items()]
-    return "\n".join([f"### Choosing a model\n\n{told}{choosing}", *logs])
+    logs = comparison(outcomes, {name: log.title for name, log in LOGS.items()}, TRAINED)
+    return f"### Choosing a model\n\n{told}{choosing}\n### All logs\n\n{logs}"
 
 
 def models_overview(folder: Path = RECORDS / "quality") -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -73,10 +73,6 @@ class Summary(NamedTuple):
         return self.auc - other.auc, float(error)
 
 
-Column = tuple[str, Callable[[Summary], str]]
-"""Its head, and its cell of a row."""
-
-
 def summarize(outcomes: Sequence[Outcome], log: str, length: int) -> dict[str, Summary]:
     """Sum up each model of a log at a length, by its name."""
     of_log = [o for o in outcomes if (o.log, o.length) == (log, length)]
@@ -93,57 +89,78 @@ def _sum_up(runs: Sequence[Outcome]) -> Summary:
     return Summary(chosen[0].model, rate, len(first), [run.auc for run in chosen], influence)
 
 
-def log_section(outcomes: Sequence[Outcome], log: str, title: str, models: Sequence[str]) -> str:
-    """Write the table of a log, with columns for each length; ``models`` are all there are."""
-    of_log = [outcome for outcome in outcomes if outcome.log == log]
+def comparison(
+    outcomes: Sequence[Outcome], titles: Mapping[str, str], models: Sequence[str]
+) -> str:
+    """Write what was found on each log of ``titles``, a column for each of its lengths.
+
+    First the AUC, then how far it is above LightGBM, above FuxiCTR's best, and above that of the
+    shortest length. ``models`` come in their order, and then what needs no training.
+    """
+    found, longer = {}, {}
+    described = ""
+    for log, title in titles.items():
+        of_log = [outcome for outcome in outcomes if outcome.log == log]
+        described += f"- **{log}**: {title}; {_described(of_log)}.\n"
+        lengths = sorted({outcome.length for outcome in of_log})
+        for length in lengths:
+            rows = found[f"{log}, {length}"] = summarize(of_log, log, length)
+            if length > lengths[0]:
+                shorter = found[f"{log}, {lengths[0]}"]
+                longer[f"{log}, {length} above {lengths[0]}"] = {
+                    name: _above(row, shorter.get(name)) for name, row in rows.items()
+                }
+    every = dict.fromkeys((*models, *(name for rows in found.values() for name in rows)))
+    aucs = {h: {n: _auc_and_runs(r) for n, r in rows.items()} for h, rows in found.items()}
+    parts = [described, _table("test AUC", aucs, every)]
+    missing = _not_run(models, found.values())
+    parts += [f"Not run: {'; '.join(missing)}.\n"] if missing else []
+    for title, differences in (
+        (f"above {TREES}", _above_best(found, [TREES])),
+        ("above FuxiCTR's best", _above_best(found, FUXICTR)),
+        ("by length", longer),
+    ):
+        parts += [_table(title, differences, models)] if differences else []
+    return "\n".join(parts)
+
+
+def _described(of_log: Sequence[Outcome]) -> str:
+    """Say of whose data and which code the runs of a log are."""
     if not of_log:
-        return f"### {title}\n\nNot run.\n"
-    lengths = sorted({outcome.length for outcome in of_log})
-    found = {length: summarize(of_log, log, length) for length in lengths}
+        return "not run"
     commits = sorted({outcome.commit[:7] for outcome in of_log})
     dates = sorted({outcome.date for outcome in of_log})
-    told = f"{len(of_log[0].influence)} users test; commit {', '.join(commits)}; "
-    told += f"{' to '.join(dict.fromkeys((dates[0], dates[-1])))}.\n"
-    missing = _not_run(models, found.values())
-    told += f"Not run: {'; '.join(missing)}.\n" if missing else ""
-    return "\n".join([f"### {title}\n", told, _table(found)])
+    days = " to ".join(dict.fromkeys((dates[0], dates[-1])))
+    return f"{len(of_log[0].influence)} users test; commit {', '.join(commits)}; {days}"
 
 
-def _table(found: dict[int, dict[str, Summary]]) -> str:
-    """Write the summaries by length and model, the best AUC first."""
-    columns = [
-        (rows, *column) for length, rows in found.items() for column in _columns(found, length)
-    ]
-    lines = [
-        f"| | {' | '.join(head for _, head, _ in columns)} |",
-        f"|---|{'---:|' * len(columns)}",
-    ]
-    every = sorted(
-        (row for rows in found.values() for row in rows.values()), key=_auc, reverse=True
-    )
-    for name in dict.fromkeys(row.model for row in every):
-        cells = [cell(rows[name]) if name in rows else "" for rows, _, cell in columns]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+Cells = dict[str, dict[str, str]]
+"""Head of a column -> model -> what stands there."""
+
+
+def _table(title: str, columns: Cells, names: Collection[str]) -> str:
+    """Write a table with a row for each model that has a cell."""
+    lines = [f"| {title} | {' | '.join(columns)} |", f"|---|{'---:|' * len(columns)}"]
+    for name in names:
+        cells = [cells.get(name, "") for cells in columns.values()]
+        if any(cells):
+            lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def _columns(found: dict[int, dict[str, Summary]], length: int) -> list[Column]:
-    rows, shortest = found[length], min(found)
-    columns: list[Column] = [
-        (f"test AUC at {length}", lambda row: f"{row.auc:.4f} ± {row.error:.4f}"),
-        ("rate, of how many", lambda row: f"{row.rate:g} of {row.rates}" if row.rate else ""),
-        ("seeds", lambda row: f"{len(row.aucs)}"),
-        (f"above {TREES}", lambda row: _above(row, rows.get(TREES))),
-    ]
-    others = [rows[name] for name in FUXICTR if name in rows]
-    if others:
-        best = max(others, key=_auc)
-        columns.append(("above FuxiCTR's best", lambda row: _above(row, best)))
-    if length > shortest:
-        shorter = found[shortest]
-        columns.append(
-            (f"above length {shortest}", lambda row: _above(row, shorter.get(row.model)))
-        )
+def _auc_and_runs(row: Summary) -> str:
+    """Write an AUC, of how many rates it is the best, and of how many seeds it is the mean."""
+    runs = f" ({row.rates}, {len(row.aucs)})" if row.rate else ""
+    return f"{row.auc:.4f} ± {row.error:.4f}{runs}"
+
+
+def _above_best(found: dict[str, dict[str, Summary]], others: Collection[str]) -> Cells:
+    """Write how far each model is above the best of others, on each log that has one."""
+    columns = {}
+    for head, rows in found.items():
+        best = max((rows[name] for name in others if name in rows), key=_auc, default=None)
+        if best is not None:
+            columns[head] = {name: _above(row, best) for name, row in rows.items()}
     return columns
 
 

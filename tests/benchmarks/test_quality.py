@@ -19,7 +19,7 @@ from measuring.quality_models import COUNTS, FUXICTR, RECENCY, RULES, TRAINED, T
 from measuring.quality_table import (
     Outcome,
     choosing_table,
-    log_section,
+    comparison,
     overview,
     read_outcomes,
     summarize,
@@ -68,20 +68,36 @@ def test_a_difference_is_taken_user_by_user():
     assert found["SIM"].error == pytest.approx(np.sqrt(2 * 0.005**2 * 3 / 2))
 
 
-def test_a_page_says_what_is_above_what_and_what_was_not_run():
+def test_a_page_has_a_column_for_each_log_and_length_and_says_what_is_above_what():
     runs = [outcome(TREES, 0.80), outcome("SIM", 0.83), outcome(FUXICTR[0], 0.81)]
-    runs += [outcome("SIM", 0.87, length=500)]
-    text = log_section(runs, "readers", "Readers", [TREES, "SIM", "DIN"])
-    heads, _, *rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert heads.count("test AUC at") == 2 and heads.endswith("| above length 100 |")
-    assert [row.split(" | ")[0] for row in rows] == ["| SIM", f"| {FUXICTR[0]}", f"| {TREES}"]
-    assert rows[0].startswith(
-        "| SIM | 0.8300 ± 0.0000 | 0.1 of 1 | 1 | +0.0300 ± 0.0000 | +0.0200 ± 0.0000 |"
-    )
-    assert rows[0].endswith("| 0.8700 ± 0.0000 | 0.1 of 1 | 1 |  | +0.0400 ± 0.0000 |")
-    assert rows[2].endswith("| 1 |  | -0.0100 ± 0.0000 |  |  |  |  |  |")
-    assert "3 users test; commit 0000000; 2026-01-01.\nNot run: DIN.\n\n" in text
-    assert "Not run." in log_section([], "readers", "Readers", ["SIM"])
+    runs += [outcome("SIM", 0.87, length=500), outcome("rule", 0.5, rate=0.0)]
+    text = comparison(runs, {"readers": "Readers", "rated": "Films"}, [TREES, "SIM", "DIN"])
+    assert text.splitlines() == [
+        "- **readers**: Readers; 3 users test; commit 0000000; 2026-01-01.",
+        "- **rated**: Films; not run.",
+        "",
+        "| test AUC | readers, 100 | readers, 500 |",
+        "|---|---:|---:|",
+        f"| {TREES} | 0.8000 ± 0.0000 (1, 1) |  |",
+        "| SIM | 0.8300 ± 0.0000 (1, 1) | 0.8700 ± 0.0000 (1, 1) |",
+        f"| {FUXICTR[0]} | 0.8100 ± 0.0000 (1, 1) |  |",
+        "| rule | 0.5000 ± 0.0000 |  |",
+        "",
+        "Not run: DIN.",
+        "",
+        f"| above {TREES} | readers, 100 |",
+        "|---|---:|",
+        "| SIM | +0.0300 ± 0.0000 |",
+        "",
+        "| above FuxiCTR's best | readers, 100 |",
+        "|---|---:|",
+        f"| {TREES} | -0.0100 ± 0.0000 |",
+        "| SIM | +0.0200 ± 0.0000 |",
+        "",
+        "| by length | readers, 500 above 100 |",
+        "|---|---:|",
+        "| SIM | +0.0400 ± 0.0000 |",
+    ]
     assert overview(runs, ["readers"], [TREES, "SIM", "DIN"]).splitlines()[2:] == [
         f"| {TREES} | 0.800 |",
         "| SIM | 0.830 |",
