@@ -120,10 +120,7 @@ def named_variables(model: tf.Module) -> dict[str, tf.Variable]:
 
 
 def counted_names(model: tf.Module) -> set[str]:
-    """Name the variables that are counted in the training data: the ``counted_variables``.
-
-    Checkpoints of earlier versions lack them, and a run counts them again before it trains.
-    """
+    """Name the variables that are counted in the training data: the ``counted_variables``."""
     counted = {_identity(variable) for variable in _counted(model)}
     return {name for name, v in named_variables(model).items() if _identity(v) in counted}
 
@@ -211,16 +208,7 @@ def restored_model(checkpoint: Checkpoint, model_class: type[Any]) -> Any:
 def restore_weights(model: tf.Module, checkpoint: Checkpoint) -> None:
     """Give a model the weights of a checkpoint."""
     listed = set(checkpoint.facts.get(MODEL_VARIABLES) or ())
-    variables = without_older(model, named_variables(model), checkpoint)
-    assign_arrays(variables, checkpoint, listed, named_parts(model))
-
-
-def without_older(
-    model: tf.Module, variables: Mapping[str, tf.Variable], checkpoint: Checkpoint
-) -> dict[str, tf.Variable]:
-    """Leave out the counted variables of a model that a checkpoint of an earlier version lacks."""
-    lacking = counted_names(model) - set(checkpoint.arrays.index)
-    return {name: variable for name, variable in variables.items() if name not in lacking}
+    assign_arrays(named_variables(model), checkpoint, listed, named_parts(model))
 
 
 def assign_arrays(

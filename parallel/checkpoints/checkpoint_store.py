@@ -8,7 +8,7 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,6 @@ AUC = "auc"
 """The fact by which checkpoints are compared."""
 AUC_OF = "auc_of"
 """The fact that names the rows of that AUC, a mapping as validation; None: nothing is chosen."""
-LEGACY = "test"
-"""The rows of an AUC in checkpoints of earlier versions whose run had no validation data."""
 DAMAGED = "damaged"
 """In place of a mapping, of a checkpoint that cannot be read."""
 _NAME = re.compile(r"step-\d{10}")
@@ -116,19 +114,11 @@ class CheckpointStore:
         Args:
             mapping: whose AUC counts; by default that of the newest checkpoint.
         """
-        ranked = self._ranked(mapping)
-        return ranked[0] if ranked else None
+        return next(iter(self.ranking(mapping)), None)
 
-    def ranking(self) -> list[str]:
-        """Name the checkpoints by the AUC that their run chose by, best first; none of the others.
-
-        Runs of earlier versions that had no validation data chose by test data unasked: they count
-        as runs that chose none.
-        """
-        return self._ranked(None, has_chosen=True)
-
-    def _ranked(self, mapping: str | None, has_chosen: bool = False) -> list[str]:
-        found = [(name, *self._auc(name, has_chosen)) for name in self.names()]
+    def ranking(self, mapping: str | None = None) -> list[str]:
+        """Name the checkpoints that have an AUC of a mapping, best first; as of :meth:`best`."""
+        found = [(name, *self._auc(name)) for name in self.names()]
         readable = [of for _, of, _ in found if of != DAMAGED]
         mapping = mapping or (readable[0] if readable else None)
         rated = [(auc, name) for name, of, auc in found if auc is not None and of == mapping]
@@ -171,15 +161,14 @@ class CheckpointStore:
         places = [self.directory / name, self.directory / (name + REPLACED)]
         return [place for place in places if place.exists()] or places[:1]
 
-    def _auc(self, name: str, has_chosen: bool) -> tuple[str | None, float | None]:
+    def _auc(self, name: str) -> tuple[str | None, float | None]:
         """Return the mapping by which a checkpoint is judged, and its AUC where it has one."""
         for place in self._places(name):
             with contextlib.suppress(CheckpointError):
                 facts = read_facts(place)
-                auc, of = facts.get(AUC), auc_of(facts)
+                auc, of = facts.get(AUC), facts.get(AUC_OF)
                 is_number = isinstance(auc, int | float) and math.isfinite(auc)
-                unasked = of is None or (has_chosen and of == LEGACY and AUC_OF not in facts)
-                return of, auc if is_number and not unasked else None
+                return of, auc if is_number and of is not None else None
         return DAMAGED, None
 
     def _finish_replacements(self) -> None:
@@ -200,19 +189,6 @@ class CheckpointStore:
                 _remove(self.directory / name)
         for path in self.directory.glob(".step-*"):  # left by runs that were killed
             shutil.rmtree(path, ignore_errors=True)
-
-
-def auc_of(facts: Mapping[str, Any]) -> str | None:
-    """Name the rows of a checkpoint's AUC, of one of an earlier version too.
-
-    >>> auc_of({"auc_of": "validation"}), auc_of({}), auc_of({"best": {"metrics": {"auc": 0.5}}})
-    ('validation', 'test', 'validation')
-    """
-    if AUC_OF in facts:
-        named: str | None = facts[AUC_OF]
-        return named
-    validated = (facts.get("best") or {}).get("metrics")
-    return "validation" if validated else LEGACY
 
 
 def _remove(path: Path) -> None:
@@ -302,7 +278,7 @@ def _steps(name: str) -> int:
 def _why(checkpoint: Checkpoint, ranked: list[str], names: list[str], step: str) -> str:
     name, newest = checkpoint.path.name[:15], names[0] if names else ""
     if name in ranked:
-        of, auc = auc_of(checkpoint.facts), checkpoint.facts[AUC]
+        of, auc = checkpoint.facts[AUC_OF], checkpoint.facts[AUC]
         others = "" if name == newest else f"; the newest is step {_steps(newest)}"
         return f"step {_steps(name)}, the best by AUC of {of} data ({auc:.4f}){others}"
     if step == NEWEST:

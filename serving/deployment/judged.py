@@ -26,7 +26,7 @@ from ...schemas.dataset import DatasetDirectory
 from ...schemas.fingerprint import fingerprint
 from ...schemas.known_keys import IdsNote, other_meanings
 from ...schemas.source_files import TRAIN
-from ...training.checkpoints.run_state import IDS, check_facts, replayed_dataset
+from ...training.checkpoints.run_state import check_facts, ids_of, replayed_dataset
 from ...training.evaluation.prediction import Predictor
 from ..scorer import Scorer
 from ..servable import MANIFEST, Column, Servable, ServedColumns
@@ -40,8 +40,8 @@ class Judged:
 
     path: Path
     columns: ServedColumns
-    ids: IdsNote | None
-    """What its ids mean; None where it does not tell."""
+    ids: IdsNote
+    """What its ids mean."""
     origin: dict[str, Any]
     """Where it came from, as JSON can hold it."""
     predict: Callable[[dict[str, Array]], Array]
@@ -72,13 +72,7 @@ class Judged:
         names = [column.name for column in self.columns.all]
         missing = [name for name in names if name not in schema.column_names]
         problems = [f"it has no column {name}, which the model reads" for name in missing]
-        if self.ids is not None:
-            problems += other_meanings(self.ids, schema, dataset.path)
-        elif self.origin["dataset"] != fingerprint(dataset):
-            problems.append(
-                "the checkpoint does not note what its ids mean, as those of earlier versions do "
-                "not: `merlin-sim export` it with its own dataset, and give the export"
-            )
+        problems += other_meanings(self.ids, schema, dataset.path)
         if problems:
             lines = "\n".join(f"  {problem}" for problem in problems)
             raise MerlinSimError(
@@ -184,8 +178,7 @@ def _of_checkpoint(path: Path, checkpoints: Path, say: Say) -> Judged:
         "replayed_dataset": replayed_dataset(checkpoint.facts),
         "model_type": checkpoint.facts["model_type"],
     }
-    ids = IdsNote.parse(checkpoint.facts.get(IDS))
-    return Judged(path, columns, ids, origin, predict)
+    return Judged(path, columns, ids_of(checkpoint), origin, predict)
 
 
 def _of_servable(path: Path) -> Judged:

@@ -66,13 +66,13 @@ def save_checkpoint(dataset, tmp_path_factory):
     from merlin_sim.schemas.known_keys import note_of
     from merlin_sim.training.checkpoints.run_state import RunFacts, RunState
 
-    def save(kind, notes_ids=True, **options):
+    def save(kind, **options):
         tf.keras.utils.set_random_seed(2)
         model = build_model(kind, dataset.schema, **options)
         for variable in model.trainable_variables:
             variable.assign_add(tf.random.normal(variable.shape, stddev=0.3))
         optimizer = make_optimizer("adam", model.trainable_variables, 0.01)
-        ids = note_of(dataset).to_dict() if notes_ids else None
+        ids = note_of(dataset).to_dict()
         facts = RunFacts(kind, options, "adam", fingerprint(dataset), False, {"seed": 1}, ids)
         state = RunState(model, optimizer, LossScale(False), facts)
         checkpoints = tmp_path_factory.mktemp("run") / "checkpoints"

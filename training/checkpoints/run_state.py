@@ -23,7 +23,6 @@ from ...models.saving import (
     named_parts,
     named_variables,
     table_names,
-    without_older,
 )
 from ...parallel.checkpoints.array_files import ArrayPart, WrittenFile, whole, write_arrays
 from ...parallel.checkpoints.checkpoint_files import Checkpoint, CheckpointError
@@ -31,18 +30,16 @@ from ...parallel.checkpoints.checkpoint_store import AUC_OF, CheckpointStore
 from ...parallel.ranks import collectives
 from ...parallel.steps.loss_scale import LossScale
 from ...schemas.fingerprint import fingerprint
-from ...schemas.known_keys import note_of
+from ...schemas.known_keys import IdsNote, note_of
 
 Array = npt.NDArray[Any]
 
 IDS = "ids"
-"""The fact that notes what the dataset's ids mean; checkpoints of earlier versions lack it."""
+"""The fact that notes what the dataset's ids mean."""
 RATE = "optimizer/learning_rate"
 """The array of a learning rate that is no schedule."""
 METRICS = "metrics/"
 """What the names of the arrays begin with that are metrics' states in an unfinished epoch."""
-OF_EARLIER = "train_auc"
-"""The array in which checkpoints of earlier versions have counts of an unfinished epoch."""
 
 
 @dataclass
@@ -107,7 +104,7 @@ class RunFacts:
             ("model_type", self.model_type, theirs["model_type"]),
             ("optimizer", self.optimizer, theirs["optimizer"]),
             ("amp", self.amp, theirs["amp"]),
-            ("precision", self.precision, theirs.get("precision", "fp32")),
+            ("precision", self.precision, theirs["precision"]),
         )
         problems = [
             f"`{name}` should be the checkpoint's, {_written(found)}. Received: {_written(given)}"
@@ -160,7 +157,10 @@ NEEDED: dict[str, Any] = {
     "optimizer": str,
     "dataset": str,
     "amp": bool,
+    "precision": str,
     "order": dict,
+    IDS: dict,
+    "callbacks": dict,
     MODEL_CLASS: str,
     MODEL_VARIABLES: list,
     "epoch": int,
@@ -178,10 +178,17 @@ def check_facts(checkpoint: Checkpoint) -> None:
         raise CheckpointError(f"{checkpoint.path} lacks what a run needs: {', '.join(wrong)}.")
 
 
+def ids_of(checkpoint: Checkpoint) -> IdsNote:
+    """Return what the ids of a checkpoint's dataset mean."""
+    note = IdsNote.parse(checkpoint.facts[IDS])
+    if note is None:
+        raise CheckpointError(f"{checkpoint.path}: {IDS}: expected a note of what ids mean.")
+    return note
+
+
 def arrays_of_variables(checkpoint: Checkpoint) -> set[str]:
     """Name the arrays that are a variable's."""
-    names = set(checkpoint.arrays) - {OF_EARLIER}
-    return {name for name in names if not name.startswith(METRICS)}
+    return {name for name in checkpoint.arrays if not name.startswith(METRICS)}
 
 
 def replayed_dataset(facts: Mapping[str, Any]) -> str | None:
@@ -317,16 +324,14 @@ class RunState:
         self.check(checkpoint)
         of_metrics = {name for name in checkpoint.arrays if name.startswith(METRICS)}
         expected = arrays_of_variables(checkpoint)
-        variables = without_older(self.model, self.variables, checkpoint)
+        variables = self.variables
         if RATE not in expected or checkpoint.facts.get("initial_rate") != self.initial_rate:
             variables.pop(RATE, None)  # another one was given
             expected.discard(RATE)
         assign_arrays(variables, checkpoint, expected, self.parts)
         self.metrics = {n.removeprefix(METRICS): checkpoint.arrays[n] for n in of_metrics}
         facts = checkpoint.facts
-        self.position = Position(
-            facts["epoch"], facts["step"], facts["steps"], dict(facts.get("callbacks") or {})
-        )
+        self.position = Position(facts["epoch"], facts["step"], facts["steps"], facts["callbacks"])
 
     def check(self, checkpoint: Checkpoint) -> None:
         """Refuse a checkpoint that this run cannot go on with, saying all reasons."""

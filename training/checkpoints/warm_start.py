@@ -18,9 +18,9 @@ from ...parallel.checkpoints.array_files import StoredArrays
 from ...parallel.checkpoints.checkpoint_files import Checkpoint, CheckpointError
 from ...schemas.channels import TARGET_ITEM_FEATURES
 from ...schemas.dataset import DatasetDirectory
-from ...schemas.known_keys import CATEGORIES, IdsNote, domain_of, other_meanings
+from ...schemas.known_keys import CATEGORIES, domain_of, other_meanings
 from . import MEAN
-from .run_state import IDS, RATE, Position, RunState, arrays_of_variables
+from .run_state import RATE, Position, RunState, arrays_of_variables, ids_of
 
 Array = npt.NDArray[Any]
 
@@ -131,24 +131,17 @@ class WarmStart:
 
     def check(self, checkpoint: Checkpoint) -> None:
         """Refuse a checkpoint that this run cannot begin with, saying all reasons."""
-        facts = checkpoint.facts
-        problems = [*self.state.facts.other_model(facts), *self._other_ids(facts)]
+        problems = [*self.state.facts.other_model(checkpoint.facts), *self._other_ids(checkpoint)]
         if problems:
             lines = "\n".join(f"  {problem}" for problem in problems)
             raise CheckpointError(
                 f"{checkpoint.path} cannot be trained on with {self.dataset.path}:\n{lines}"
             )
 
-    def _other_ids(self, facts: dict[str, Any]) -> list[str]:
-        if facts["dataset"] == self.state.facts.dataset:
+    def _other_ids(self, checkpoint: Checkpoint) -> list[str]:
+        if checkpoint.facts["dataset"] == self.state.facts.dataset:
             return []
-        note = IdsNote.parse(facts.get(IDS))
-        if note is None:
-            return [
-                "it does not note what its ids mean, as checkpoints of earlier versions do not: "
-                "go on with its own dataset for an epoch, which notes it"
-            ]
-        problems = other_meanings(note, self.dataset.schema, self.dataset.path)
+        problems = other_meanings(ids_of(checkpoint), self.dataset.schema, self.dataset.path)
         if problems:
             problems.append(
                 "the dataset did not grow from that of the checkpoint, and ids would mean other "

@@ -11,8 +11,8 @@ from ...models.blocks.embeddings.spread_tables import own_variables
 from ...models.saving import restore_weights
 from ...parallel.checkpoints.checkpoint_files import Checkpoint, CheckpointError
 from ...parallel.ranks import collectives
-from ...schemas.known_keys import IdsNote, grown_domains
-from ..checkpoints.run_state import IDS
+from ...schemas.known_keys import grown_domains
+from ..checkpoints.run_state import ids_of
 from ..evaluation.evaluate import evaluate
 from ..evaluation.throughput import Measurement, peak_memory
 from .prepared_run import RunParts
@@ -47,8 +47,7 @@ class InferenceRun(RunParts):
 
     def _check_grown(self, checkpoint: Checkpoint) -> None:
         """Refuse a dataset that has ids of which the model has no rows."""
-        note = IdsNote.parse(checkpoint.facts.get(IDS))
-        grown = [] if note is None else grown_domains(note, self.dataset.schema)
+        grown = grown_domains(ids_of(checkpoint), self.dataset.schema)
         if grown:
             lines = "\n".join(f"  {domain}" for domain in grown)
             raise CheckpointError(

@@ -71,12 +71,11 @@ def test_popularity_changes_the_loss_and_not_the_logits(make_schema, make_column
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["saved_model", "weights", "checkpoint", "old checkpoint"])
+@pytest.mark.parametrize("form", ["saved_model", "weights", "checkpoint"])
 def test_popularity_is_kept_with_the_model(form, make_schema, make_columns, as_batch, tmp_path):
     schema = make_schema()
     model = model_of(make_schema)
     columns, labels = as_batch(make_columns(schema, 30), 10, ragged=False)
-    (uniform,), _ = model.compute_step(columns, labels, training=False)
     model.take_target_counts(np.arange(schema["item_0"].int_domain.max + 1) ** 2)
     (expected,), _ = model.compute_step(columns, labels, training=False)
     place = tmp_path / "model"
@@ -89,9 +88,6 @@ def test_popularity_is_kept_with_the_model(form, make_schema, make_columns, as_b
         loaded.load_weights(str(place))
     else:
         variables = {name: v.numpy() for name, v in named_variables(model).items()}
-        if form == "old checkpoint":
-            variables = {n: v for n, v in variables.items() if "log_chances" not in n}
-            expected = uniform
         facts = {"model_config": model.get_config(), MODEL_CLASS: "TwoTowerModel"}
         CheckpointStore(place).save(
             1, {**facts, MODEL_VARIABLES: list(variables)}, whole(variables)

@@ -168,17 +168,6 @@ def test_ids_that_mean_something_else_are_refused(models, dataset, grown, tmp_pa
     assert "book: ids are keys in what is known" in found.stderr
 
 
-def test_a_checkpoint_that_does_not_tell_its_ids_is_scored_on_its_own_dataset_alone(
-    models, dataset, grown, save_checkpoint, tmp_path
-):
-    _, path = save_checkpoint("din", notes_ids=False, embedding_dim=4)
-    models = {**models, "earlier": path}
-    found = gate(models, "one", "earlier", grown, tmp_path / "out")
-    assert found.returncode == 2 and "does not note what its ids mean" in found.stderr
-    wide = ["--margin", 1]
-    assert gate(models, "one", "earlier", dataset.path, tmp_path / "out", *wide).returncode == 0
-
-
 def test_rows_of_click_logs_stand_for_themselves(tmp_path):
     """DLRM's rows have no user; of an unknown category the model reads id 0."""
     for name, sizes in (("old", (7, 40, 3)), ("grown", (9, 40, 3))):

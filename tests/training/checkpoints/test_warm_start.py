@@ -33,12 +33,12 @@ def datasets(tmp_path_factory):
     }
 
 
-def make_state(dataset, optimizer="adam", noted=True, family="din", **changes):
+def make_state(dataset, optimizer="adam", family="din", **changes):
     tf.keras.utils.set_random_seed(6)
     options = {**(TWO_TOWER if family == "two_tower" else DIN), **changes}
     model = build_model(family, dataset.schema, **options)
     made = make_optimizer(optimizer, model.trainable_variables, 0.01)
-    note = note_of(dataset).to_dict() if noted else None
+    note = note_of(dataset).to_dict()
     facts = RunFacts(
         family, model.options.to_dict(), optimizer, fingerprint(dataset), False, {"seed": 1}, note
     )
@@ -157,9 +157,10 @@ def test_options_that_are_newer_than_a_checkpoint_have_their_defaults(datasets, 
         WarmStart(counting, datasets["old"], "mean").restore(checkpoint)
 
 
-def test_a_checkpoint_without_a_note_goes_on_with_its_own_dataset_alone(datasets, tmp_path):
-    checkpoint = save(make_state(datasets["old"], noted=False), tmp_path)
-    WarmStart(make_state(datasets["old"]), datasets["old"], "mean").restore(checkpoint)
+@pytest.mark.parametrize("ids", [{}, {"domains": {"thing": 7}, "fitted": None}])
+def test_a_checkpoint_whose_note_of_ids_is_none_is_refused(datasets, tmp_path, ids):
+    checkpoint = save(make_state(datasets["old"]), tmp_path)
+    checkpoint.facts["ids"] = ids
     warm = WarmStart(make_state(datasets["grown"]), datasets["grown"], "mean")
-    with pytest.raises(CheckpointError, match="does not note what its ids mean"):
+    with pytest.raises(CheckpointError, match="ids: expected a note of what ids mean"):
         warm.restore(checkpoint)
