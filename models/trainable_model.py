@@ -146,7 +146,7 @@ class TrainableModel(mm.Model):
         )
         ranks = collectives.joined()
         self._xla = bool(jit_compile)
-        compiles = getattr(self.optimizer, "is_compiled_by_xla", False)
+        compiles = getattr(self.optimizer, "moves_every_row", False)
         self._is_one_program = self._xla and has_gpu and ranks.size == 1 and compiles
         self.loss_scale = LossScale(self.dtype_policy.name == "mixed_float16", loss_scale)
         self._fp16_compression, self._dense_tables = fp16_compression, dense_tables
@@ -155,7 +155,6 @@ class TrainableModel(mm.Model):
         self._done = StepsDone()
 
     def _make_step(self, held: HeldRows | None = None) -> TrainStep:
-        whole = self._is_one_program and getattr(self.optimizer, "moves_every_row", False)
         return TrainStep(
             self,
             self.optimizer,
@@ -166,7 +165,7 @@ class TrainableModel(mm.Model):
             self._dense_tables,
             own_variables(self),
             held,
-            TableGradient.WHOLE_TABLE if whole else None,
+            TableGradient.WHOLE_TABLE if self._is_one_program else None,
             self._is_one_program,
         )
 

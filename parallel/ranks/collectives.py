@@ -106,7 +106,7 @@ def average_gradients(
         return gradients, extra
     averaged: list[Gradient] = [None] * len(gradients)
     for i in own:
-        averaged[i] = _divided(gradients[i], ranks.size)
+        averaged[i] = on_values(gradients[i], lambda values: values / ranks.size)
     compression = hvd.Compression.fp16 if fp16_compression else hvd.Compression.none
     moved = [i for i in range(len(gradients)) if i not in own]
     sent = {i: _densified(gradients[i]) if dense_tables else gradients[i] for i in moved}
@@ -181,10 +181,12 @@ def _gather_rows(
     return tf.IndexedSlices(values / ranks.size, indices, slices.dense_shape)
 
 
-def _divided(gradient: Gradient, number: int) -> Gradient:
+def on_values(gradient: Gradient, change: Callable[[tf.Tensor], tf.Tensor]) -> Gradient:
+    """Change the numbers of a gradient, which may be rows of a table."""
     if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(gradient.values / number, gradient.indices, gradient.dense_shape)
-    return gradient / number
+        values = change(gradient.values)
+        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    return change(gradient)
 
 
 def _densified(gradient: Gradient) -> tf.Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from ..ranks.collectives import Gradient
+from ..ranks.collectives import Gradient, on_values
 
 INITIAL_SCALE = 2.0**15
 GROWTH_STEPS = 2000
@@ -42,7 +42,8 @@ class LossScale(tf.__internal__.tracking.AutoTrackable):
         if not self.active or not gradients:
             return gradients, tf.constant(True)
         finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(_values(g))) for g in gradients])
-        return [_times(gradient, 1.0 / self.scale) for gradient in gradients], finite
+        factor = 1.0 / self.scale
+        return [on_values(gradient, lambda v: v * factor) for gradient in gradients], finite
 
     def update(self, finite: tf.Tensor) -> None:
         """Halve the scale after an overflow, double it after :data:`GROWTH_STEPS` good steps."""
@@ -57,9 +58,3 @@ class LossScale(tf.__internal__.tracking.AutoTrackable):
 
 def _values(gradient: Gradient) -> tf.Tensor:
     return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
-
-
-def _times(gradient: Gradient, factor: tf.Tensor) -> Gradient:
-    if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)
-    return gradient * factor

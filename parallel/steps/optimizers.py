@@ -11,6 +11,7 @@ import tensorflow as tf
 from ...foundation.exceptions import MerlinSimError
 from ..ranks.collectives import Gradient
 from . import OPTIMIZERS
+from .table_rows import added_up
 
 
 @tf.keras.utils.register_keras_serializable(package="merlin_sim")
@@ -31,7 +32,7 @@ class WarmUpAndDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
         warmup_steps: How many steps it takes to get there; 0 for none.
         decay_start_step: With which step the decay begins; None for never.
         decay_steps: How many steps the decay takes.
-        decay_power: Of the decay.
+        decay_power: Power of the decay.
     """
 
     def __init__(
@@ -96,10 +97,9 @@ class Optimizer(tf.keras.optimizers.Optimizer):
     """
 
     slot_names: ClassVar[tuple[str, ...]] = ()
-    is_compiled_by_xla: ClassVar[bool] = False
-    """Whether XLA can compile its update: shapes are known before the batch is."""
     moves_every_row: ClassVar[bool] = False
-    """Whether every row of a table moves in every step."""
+    """Whether every row of a table moves in every step. XLA can compile that update alone: its
+    shapes are known before the batch is."""
 
     def __init__(
         self,
@@ -200,20 +200,9 @@ class Optimizer(tf.keras.optimizers.Optimizer):
 
 @register
 class Adam(Optimizer):
-    """https://arxiv.org/abs/1412.6980; of tables too every row moves in every step.
-
-    Args:
-        learning_rate: see :class:`Optimizer`.
-        beta_1: decay of the first moment.
-        beta_2: decay of the second moment.
-        epsilon: keeps the division from 0.
-        weight_decay: see :class:`Optimizer`.
-        name: of the optimizer.
-        **keras: see :class:`Optimizer`.
-    """
+    """https://arxiv.org/abs/1412.6980; of tables too every row moves in every step."""
 
     slot_names = ("m", "v")
-    is_compiled_by_xla = True
     moves_every_row = True
 
     def __init__(
@@ -271,15 +260,8 @@ class Adam(Optimizer):
 
 @register
 class LazyAdam(Adam):
-    """Adam that leaves rows of tables, and their moments, alone until a batch names them.
+    """Adam that leaves rows of tables, and their moments, alone until a batch names them."""
 
-    Args:
-        learning_rate: see :class:`Optimizer`.
-        name: of the optimizer.
-        **adam: see :class:`Adam`.
-    """
-
-    is_compiled_by_xla = False
     moves_every_row = False
 
     def __init__(self, learning_rate: Rate = 0.001, name: str = "lazy_adam", **adam: Any) -> None:
@@ -288,8 +270,8 @@ class LazyAdam(Adam):
 
     def update_rows(self, index: int, variable: tf.Variable, slices: tf.IndexedSlices) -> None:
         """Add up repeated rows, then change only those."""
-        rows, places = tf.unique(slices.indices)
-        gradient = tf.math.unsorted_segment_sum(slices.values, places, tf.size(rows))
+        slices = added_up(slices)
+        rows, gradient = slices.indices, slices.values
         self.decay_rows(variable, rows)
         first, second = self.slots["m"][index], self.slots["v"][index]
         m = self.beta_1 * tf.gather(first, rows) + (1 - self.beta_1) * gradient
@@ -304,14 +286,7 @@ class LazyAdam(Adam):
 
 @register
 class SGD(Optimizer):
-    """Stochastic gradient descent without momentum.
-
-    Args:
-        learning_rate: see :class:`Optimizer`.
-        weight_decay: see :class:`Optimizer`.
-        name: of the optimizer.
-        **keras: see :class:`Optimizer`.
-    """
+    """Stochastic gradient descent without momentum."""
 
     def __init__(
         self,
@@ -344,13 +319,6 @@ class Adagrad(Optimizer):
 
     Of all else each weight has a sum of its own. Rows that a batch names several times are added
     up first.
-
-    Args:
-        learning_rate: see :class:`Optimizer`.
-        epsilon: keeps the division from 0.
-        weight_decay: see :class:`Optimizer`.
-        name: of the optimizer.
-        **keras: see :class:`Optimizer`.
     """
 
     slot_names = ("sum",)
@@ -373,21 +341,16 @@ class Adagrad(Optimizer):
 
     def update_dense(self, index: int, variable: tf.Variable, gradient: tf.Tensor) -> None:
         """Add the squares up, and take a step."""
-        squares, sums = tf.square(gradient), self.slots["sum"][index]
-        if is_table(variable):
-            squares = tf.reduce_mean(squares, axis=1, keepdims=True)
-        added = sums.assign_add(squares)
+        added = self.slots["sum"][index].assign_add(_squares(variable, gradient))
         variable.assign_sub(self.rate_of(variable) * gradient / (tf.sqrt(added) + self.epsilon))
 
     def update_rows(self, index: int, variable: tf.Variable, slices: tf.IndexedSlices) -> None:
         """Do the same to the rows that the batch names."""
-        rows, places = tf.unique(slices.indices)
-        gradient = tf.math.unsorted_segment_sum(slices.values, places, tf.size(rows))
+        slices = added_up(slices)
+        rows, gradient = slices.indices, slices.values
         self.decay_rows(variable, rows)
-        squares, sums = tf.square(gradient), self.slots["sum"][index]
-        if is_table(variable):
-            squares = tf.reduce_mean(squares, axis=1, keepdims=True)
-        added = tf.gather(sums, rows) + squares
+        sums = self.slots["sum"][index]
+        added = tf.gather(sums, rows) + _squares(variable, gradient)
         sums.scatter_update(tf.IndexedSlices(added, rows))
         lost = self.rate_of(variable) * gradient / (tf.sqrt(added) + self.epsilon)
         variable.scatter_sub(tf.IndexedSlices(lost, rows))
@@ -395,6 +358,12 @@ class Adagrad(Optimizer):
     def get_config(self) -> dict[str, Any]:
         """Return what rebuilds the optimizer."""
         return {**super().get_config(), "epsilon": self.epsilon}
+
+
+def _squares(variable: tf.Variable, gradient: tf.Tensor) -> tf.Tensor:
+    """Return what a gradient adds to Adagrad's sums: of a table the mean over each row."""
+    squares = tf.square(gradient)
+    return tf.reduce_mean(squares, axis=1, keepdims=True) if is_table(variable) else squares
 
 
 def is_table(variable: tf.Variable) -> bool:
@@ -436,8 +405,8 @@ def find_optimizer(given: Any, variables: list[tf.Variable]) -> Any:
     """Turn what ``compile`` was given into a Keras optimizer, with its moments.
 
     Args:
-        given: a name in :data:`CLASSES`, which gives ours; else what
-            Keras takes: another name, a configuration, any Keras optimizer.
+        given: a name in :data:`CLASSES`, or what Keras takes: another name, a configuration, any
+            Keras optimizer.
         variables: what it will train.
 
     Raises:

@@ -90,10 +90,6 @@ class AUC(WholeNumbers):
     """``tf.keras.metrics.AUC(8000)``, the published one.
 
     Its thresholds are evenly spaced over 0 to 1, with trapezoids under the ROC curve.
-
-    Args:
-        name: of the metric.
-        dtype: Keras's; what is counted are whole numbers.
     """
 
     def __init__(self, name: str = "auc", dtype: Any = None) -> None:
@@ -242,7 +238,7 @@ class GAUC(WholeNumbers):
     Args:
         user: The column that identifies users; None for the one that the schema tags so.
         name: of the metric.
-        dtype: Keras's; what is counted are whole numbers.
+        dtype: Keras's, which whole numbers do not follow.
     """
 
     def __init__(self, user: str | None = None, name: str = "gauc", dtype: Any = None) -> None:
