@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..evaluation.throughput import Measurement, StepTimes
+from ..evaluation.throughput import Measurement, latency_values
 from ..run_log import RunLog
 from .callback import Callback
 
@@ -25,11 +25,12 @@ class Throughput(Callback):
     def __init__(self) -> None:
         """Begin with nothing timed."""
         super().__init__()
-        self.times = StepTimes()
         self.seconds = 0.0
         """Time spent training by this process, evaluation and checkpoints left out."""
         self.samples = 0
         """Samples trained on by this process and the other ranks."""
+        self._samples: list[int] = []  # of the epoch's steps
+        self._latencies: list[float] = []
         self._counted = [0.0, 0.0]
         self._begun = self._of_epoch = 0.0
 
@@ -39,9 +40,17 @@ class Throughput(Callback):
         samples, seconds = self._counted
         return samples / seconds if seconds else None
 
+    @property
+    def of_epoch(self) -> dict[str, float | None]:
+        """The published keys of the last epoch; latencies only where a step counts."""
+        if not self._latencies:
+            return {"samples/s": None, "throughput": None}
+        rate = sum(self._samples) / sum(self._latencies)
+        return {"samples/s": rate, "throughput": rate, **latency_values(self._latencies)}
+
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Begin the epoch's times."""
-        self.times.begin_epoch()
+        self._samples, self._latencies = [], []
         self._of_epoch = self.seconds
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
@@ -52,8 +61,9 @@ class Throughput(Callback):
         """Stop it, when the steps are done."""
         samples = np.rint(self.executed.samples.numpy()).astype(int).tolist()
         seconds = time.perf_counter() - self._begun
-        for count in samples:
-            self.times.add(count, seconds / len(samples))
+        counted = samples if self.samples else samples[1:]
+        self._samples += counted
+        self._latencies += [seconds / len(samples)] * len(counted)
         self.seconds += seconds
         self.samples += sum(samples)
         if logs is not None:
@@ -61,11 +71,11 @@ class Throughput(Callback):
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Give the epoch's values."""
-        self._counted[0] += self.times.samples
-        self._counted[1] += self.times.seconds
+        self._counted[0] += sum(self._samples)
+        self._counted[1] += sum(self._latencies)
         if logs is not None:
             logs["seconds"] = self.seconds - self._of_epoch
-            logs |= {name: v for name, v in self.times.values().items() if v is not None}
+            logs |= {name: v for name, v in self.of_epoch.items() if v is not None}
 
 
 class Benchmark(Callback):

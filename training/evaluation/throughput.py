@@ -6,58 +6,12 @@ import resource
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from ..run_log import RunLog
-
-
-@dataclass
-class StepTimes:
-    """How fast the steps went that this process ran, its very first one left out.
-
-    Within the first step of a process TensorFlow makes and compiles the graph: seconds that say
-    nothing of how fast the others are.
-
-    >>> times = StepTimes()
-    >>> for samples, seconds in [(8, 60.0), (8, 1.0), (8, 3.0)]:
-    ...     times.add(samples, seconds)
-    >>> times.rate, times.values()["latency_mean"]
-    (4.0, 2000.0)
-    """
-
-    samples: int = 0
-    """Samples of those steps, over all ranks."""
-    seconds: float = 0.0
-    """What those steps took, waiting for their batches included."""
-    latencies: list[float] = field(default_factory=list)
-    """Seconds of each of those steps in the epoch."""
-    _has_begun: bool = False
-
-    def begin_epoch(self) -> None:
-        """Forget the steps before; the process is as warm as it was."""
-        self.samples, self.seconds, self.latencies = 0, 0.0, []
-
-    def add(self, samples: int, seconds: float) -> None:
-        """Count one step, unless it is the first of all."""
-        if self._has_begun:
-            self.samples += samples
-            self.seconds += seconds
-            self.latencies.append(seconds)
-        self._has_begun = True
-
-    @property
-    def rate(self) -> float | None:
-        """Samples a second; None where no step counts."""
-        return self.samples / self.seconds if self.seconds else None
-
-    def values(self) -> dict[str, float | None]:
-        """Return the published keys of an epoch; latencies only where a step counts."""
-        latencies = latency_values(self.latencies) if self.latencies else {}
-        return {"samples/s": self.rate, "throughput": self.rate, **latencies}
 
 
 class Measurement:

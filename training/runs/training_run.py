@@ -134,7 +134,7 @@ class TrainingRun(RunParts):
             **logger.finished_epoch,
             **{n: v for n, v in evaluated.metrics.items() if n.startswith("test_")},
             **evaluation.best.published(),
-            **throughput.times.values(),
+            **throughput.of_epoch,
             "time_to_train": throughput.seconds,
             "throughput": throughput.rate,
             "samples": throughput.samples,
