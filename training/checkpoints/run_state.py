@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -361,62 +361,40 @@ def save_together(
 ) -> None:
     """Save a run of which each rank has parts that no other has; all ranks call this.
 
+    The directory must be on a file system that all ranks see.
+
     Raises:
         CheckpointError: on every rank, where one cannot write.
     """
-    writing = JointWriting(ranks, report)
+    has_begun = False
 
-    def save() -> None:
-        if not ranks.is_first:
-            writing.follow(state.own_parts())
-            return
-        try:
-            facts, parts = state.to_checkpoint(metrics)
-            store.save(state.position.steps, facts, parts, auc_of_held_out, writing)
-        finally:
-            writing.call_off()
-
-    collectives.on_every_rank(save, ranks)
-
-
-class JointWriting:
-    """The first rank's writer, which has the other ranks write their files into its directory.
-
-    The directory must be on a file system that all ranks see. While the first rank saves, the
-    others call :meth:`follow`.
-    """
-
-    def __init__(self, ranks: Ranks, report: Callable[[], None] = lambda: None) -> None:
-        """Remember the run, and what to call while this rank is writing."""
-        self.ranks = ranks
-        self.report = report
-        self._has_begun = False
-
-    def __call__(self, directory: Path, parts: Iterable[ArrayPart]) -> Sequence[WrittenFile]:
-        """Write the first rank's parts; return what all ranks wrote."""
-        self._has_begun = True
-        collectives.broadcast_object(directory, self.ranks)
-        return self._write(directory, parts)
-
-    def call_off(self) -> None:
-        """Tell the other ranks that there is nothing to write into, if they do not know yet."""
-        if not self._has_begun:
-            collectives.broadcast_object(None, self.ranks)
-
-    def follow(self, parts: Iterable[ArrayPart]) -> None:
-        """Write this rank's parts where the first rank says."""
-        directory = collectives.broadcast_object(None, self.ranks)
-        if directory is not None:
-            self._write(directory, parts)
-
-    def _write(self, directory: Path, parts: Iterable[ArrayPart]) -> list[WrittenFile]:
+    def write(directory: Path | None, parts: Iterable[ArrayPart]) -> list[WrittenFile]:
+        """Write this rank's parts where the first rank does; return what all ranks wrote."""
+        nonlocal has_begun
+        has_begun = True
+        directory = collectives.broadcast_object(directory, ranks)
+        if directory is None:  # the first rank has failed
+            return []
         written: WrittenFile | str
         try:
-            written = write_arrays(directory, parts, self.ranks.rank, self.ranks.size, self.report)
+            written = write_arrays(directory, parts, ranks.rank, ranks.size, report)
         except OSError as error:
-            written = f"rank {self.ranks.rank}: {error.strerror or error}"
-        files = collectives.gather_objects(written, self.ranks)
+            written = f"rank {ranks.rank}: {error.strerror or error}"
+        files = collectives.gather_objects(written, ranks)
         failures = [file for file in files if isinstance(file, str)]
         if failures:
             raise CheckpointError(f"{directory} cannot be written: {'; '.join(failures)}.")
         return files
+
+    def save() -> None:
+        if not ranks.is_first:
+            write(None, state.own_parts())
+            return
+        try:
+            facts, parts = state.to_checkpoint(metrics)
+            store.save(state.position.steps, facts, parts, auc_of_held_out, write)
+        finally:
+            if not has_begun:  # the other ranks wait for a directory
+                write(None, ())
+
+    collectives.on_every_rank(save, ranks)
