@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -202,38 +202,43 @@ def user_column(schema: Schema) -> str | None:
     return None
 
 
-class EvaluationRows(NamedTuple):
-    """What ``open_loader`` is asked for."""
+def open_scored(
+    dataset: DatasetDirectory,
+    mapping: str,
+    columns: list[str],
+    global_batch_size: int,
+    ranks: Ranks,
+    *,
+    candidates: int,
+    parallel_calls: int | None = None,
+    data_memory_mb: int = DATA_MEMORY_MB,
+) -> Loader:
+    """Open this rank's part of the samples that are scored, in the stored order.
 
-    candidates: int
-    global_batch_size: int
+    A row has as many candidates as some user has. Of test, a user has often one position alone: in
+    rows for more, most would be fillers. What is scored does not depend on how it is cut.
 
-    @classmethod
-    def of(
-        cls,
-        dataset: DatasetDirectory,
-        mapping: str,
-        candidates: int,
-        global_batch_size: int,
-        ranks: Ranks,
-    ) -> EvaluationRows:
-        """Hold as many candidates as some user has, and full rows in a batch of about that size.
-
-        Of test, a user has often one position alone: in rows for more, most would be fillers. What
-        is scored does not depend on how it is cut.
-
-        Args:
-            dataset: an opened directory.
-            mapping: what is scored.
-            candidates: of a row at most; 1 for plain rows, which stay as they are.
-            global_batch_size: samples of a batch at most, or of one row for each rank.
-            ranks: the run.
-        """
-        if candidates == 1 or dataset.users is None:
-            return cls(candidates, global_batch_size)
+    Args:
+        dataset: an opened directory.
+        mapping: what is scored.
+        columns: what is read of each row.
+        global_batch_size: samples of a batch at most, or of one row for each rank.
+        ranks: the run.
+        candidates: of a row at most; 1 for plain rows, which stay as they are.
+        parallel_calls: see :func:`open_loader`.
+        data_memory_mb: see there.
+    """
+    if candidates > 1 and dataset.users is not None:
         counts = UserRows(dataset, mapping).part_positions
         of_position = dataset.users.samples_per_position
         most = of_position * max((int(np.max(of_part)) for of_part in counts), default=1)
         candidates = min(candidates, most)
         step = candidates * ranks.size
-        return cls(candidates, step * max(1, global_batch_size // step))
+        global_batch_size = step * max(1, global_batch_size // step)
+    return open_loader(
+        *(dataset, mapping, columns, global_batch_size, ranks),
+        parallel_calls=parallel_calls,
+        candidates=candidates,
+        data_memory_mb=data_memory_mb,
+        contiguous=True,
+    )

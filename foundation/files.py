@@ -73,6 +73,15 @@ def open_replacing(path: Path) -> Iterator[IO[bytes]]:
         raise cannot_be_written(path, error) from error
 
 
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Name a file or directory that the system refuses to write within this block."""
+    try:
+        yield
+    except OSError as error:
+        raise MerlinSimError(f"{path} cannot be written: {error.strerror}") from error
+
+
 def cannot_be_written(path: Path, error: OSError) -> MerlinSimError:
     """The error of a file or directory that the system refuses to write, with what is free."""
     message = f"{path}: cannot be written: {error.strerror or error}"

@@ -12,7 +12,7 @@ import merlin.models.tf as mm
 import tensorflow as tf
 
 from ..dataloader.loader import Loader
-from ..dataloader.open_loader import EvaluationRows, open_loader
+from ..dataloader.open_loader import open_loader, open_scored
 from ..foundation.process_wide import quiet_merlin
 from ..foundation.ranks import Ranks
 from ..parallel.ranks.collectives import broadcast_object
@@ -104,9 +104,8 @@ class Input:
             return LoaderSteps(data)
         if not isinstance(data, DatasetDirectory):
             return self._of_merlin(data, shuffle=False)
-        size, ranks = self._needed_batch_size(), Ranks()
-        candidates, size = EvaluationRows.of(data, "test", self._candidates(data), size, ranks)
-        loader = open_loader(data, "test", list(columns), size, ranks, candidates=candidates)
+        size, candidates = self._needed_batch_size(), self._candidates(data)
+        loader = open_scored(data, "test", list(columns), size, Ranks(), candidates=candidates)
         return LoaderSteps(loader)
 
     def _of_merlin(self, data: Any, shuffle: bool) -> Any:

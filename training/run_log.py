@@ -14,6 +14,7 @@ import json
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TextIO
@@ -21,6 +22,7 @@ from typing import Any, TextIO
 from rich.console import Console
 
 from ..foundation.exceptions import MerlinSimError
+from ..foundation.files import writing
 from ..foundation.progress import StepsLine, steps_line
 
 JSON, DLLOGGER = LOG_FORMATS = ("json", "dllogger")
@@ -142,11 +144,9 @@ class RunLog:
         )
         if results_dir is None or self.path is None:
             return
-        try:
+        with writing(results_dir):
             results_dir.mkdir(parents=True, exist_ok=True)
             self._file = open(self.path, "a" if append else "w", encoding="utf-8")
-        except OSError as error:
-            raise MerlinSimError(f"{results_dir} cannot be written: {error.strerror}") from error
         if self._published is not None:
             self._write_lines(self._published.head())
         if tensorboard:
@@ -165,23 +165,17 @@ class RunLog:
             return
         plain = {key: _plain(value) for key, value in values.items()}
         entry = {"type": kind, **plain}
-        if self._published is None:
-            self._write_lines([json.dumps(entry)])
-        else:
-            self._write_lines([self._published.line(place, plain)])
+        published = self._published
+        line = json.dumps(entry) if published is None else published.line(place, plain)
+        self._write_lines([line])
         if self._writer is not None:
             self._summarize(kind, entry)
 
     def _write_lines(self, lines: list[str]) -> None:
-        assert self._file is not None
-        try:
+        assert self._file is not None and self.path is not None
+        with writing(self.path):
             self._file.writelines(f"{line}\n" for line in lines)
             self._file.flush()
-        except OSError as error:
-            raise self._unwritable(error) from error
-
-    def _unwritable(self, error: OSError) -> MerlinSimError:
-        return MerlinSimError(f"{self.path} cannot be written: {error.strerror}")
 
     def _open_summaries(self) -> Any:
         import tensorflow as tf
@@ -223,20 +217,16 @@ class RunLog:
     def close(self) -> None:
         """Close the files."""
         file, self._file = self._file, None
-        if file is not None:
-            try:
+        if file is not None and self.path is not None:
+            with writing(self.path):  # what could not be written before is tried once more
                 file.close()
-            except OSError as error:  # what could not be written before is tried once more
-                raise self._unwritable(error) from error
         if self._writer is not None:
             with self._writing_summaries():
                 self._writer.close()
 
-    @contextlib.contextmanager
-    def progress(self, title: str, steps: int, done: int = 0) -> Iterator[StepsLine]:
+    def progress(self, title: str, steps: int, done: int = 0) -> AbstractContextManager[StepsLine]:
         """Show how far a pass has come: live on a terminal, now and then in a log."""
-        with steps_line(self.console, title, steps, done) as line:
-            yield line
+        return steps_line(self.console, title, steps, done)
 
 
 def _plain(value: Any) -> Any:

@@ -285,17 +285,19 @@ def _report_recipe(begun: RunConfig, config: RunConfig, default: str | None, sam
 def execute(ctx: click.Context, values: dict[str, Any]) -> None:
     """Run what the options say."""
     config = to_run_config(ctx, values)
+    from ...foundation.files import writing
     from ...foundation.gpus import look
     from ...parallel.ranks.arrival import lengthen_gloo_timeout, wait_for_ranks
     from ...parallel.ranks.own_gpu import take
     from ...parallel.ranks.run_lock import check_free
     from ...training.runs.affinity import near_cores, set_up_process
-    from ...training.runs.opened_dataset import make_results_directory, open_dataset
+    from ...training.runs.opened_dataset import open_dataset
 
     config = readable(config)
     dataset = open_dataset(config)  # what is wrong with it is reported at once
     config = with_recipe(ctx, config, dataset)
-    make_results_directory(config)
+    with writing(config.results_dir):
+        config.results_dir.mkdir(parents=True, exist_ok=True)
     check_free(config.written_directories)  # each rank, before one of them holds the directories
     gpus = look()
     local = local_rank()

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from ...dataloader.loader import Loader
-from ...dataloader.open_loader import EvaluationRows, open_loader, user_column
+from ...dataloader.open_loader import open_scored, user_column
 from ...foundation.exceptions import MerlinSimError
 from ...models.family import METRICS
 from ...parallel.ranks import collectives
@@ -94,27 +94,18 @@ class Evaluation(Callback):
         """The loaders, by mapping."""
         if not isinstance(self._held_out, DatasetDirectory):
             return self._held_out
-        dataset, model, ranks = self._held_out, self.model, collectives.joined()
-        assert self._batch_size is not None
+        dataset, model, size = self._held_out, self.model, self._batch_size
+        assert size is not None
         self._user = self._user or user_column(dataset.schema)
         columns = [*model.served_columns, model.label]
         columns += [self._user] if self._user and self._user not in columns else []
-        candidates = model._input(self._batch_size, model.takes_candidates)._candidates(dataset)
-        found = {}
-        for mapping in ("test", VALIDATION):
-            if mapping in dataset.spec.source_spec:
-                rows = EvaluationRows.of(dataset, mapping, candidates, self._batch_size, ranks)
-                size = rows.global_batch_size
-                found[mapping] = open_loader(
-                    dataset,
-                    mapping,
-                    columns,
-                    size,
-                    ranks,
-                    candidates=rows.candidates,
-                    contiguous=True,
-                )
-        return found
+        candidates = model._input(size, model.takes_candidates)._candidates(dataset)
+        ranks = collectives.joined()
+        return {
+            mapping: open_scored(dataset, mapping, columns, size, ranks, candidates=candidates)
+            for mapping in ("test", VALIDATION)
+            if mapping in dataset.spec.source_spec
+        }
 
     def get_state(self) -> dict[str, Any]:
         """See :class:`Callback`."""

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...foundation.digest import with_own_digest
-from ...foundation.exceptions import MerlinSimError
-from ...foundation.files import write_text_atomically
+from ...foundation.files import write_text_atomically, writing
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem;
@@ -112,7 +111,7 @@ class Page:
             document: What NAME.json has, with a digest. It is written last: where it is, all is.
         """
         record = directory / f"{name}.json"
-        try:
+        with writing(directory):
             directory.mkdir(parents=True, exist_ok=True)
             if document is not None:
                 record.unlink(missing_ok=True)  # another one's, beside the new page
@@ -124,8 +123,6 @@ class Page:
             page = directory / f"{name}.html"
             page.write_text(self.to_html(), encoding="utf-8")
             (directory / f"{name}.md").write_text(self.to_markdown(), encoding="utf-8")
-        except OSError as error:
-            raise MerlinSimError(f"{directory} cannot be written: {error.strerror}") from error
         if document is not None:
             write_text_atomically(record, with_own_digest(document))
         return page

@@ -67,11 +67,3 @@ def _check_xla(config: RunConfig, family: Family) -> None:
             f"`xla` cannot be given with spread tables of {family.name}: XLA does not compile what "
             "ranks exchange, which is in the middle of it."
         )
-
-
-def make_results_directory(config: RunConfig) -> None:
-    """Make the directory of results."""
-    try:
-        config.results_dir.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise MerlinSimError(f"{config.results_dir} cannot be written: {error.strerror}") from error

@@ -9,9 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from ...dataloader.loader import Loader
-from ...dataloader.open_loader import EvaluationRows, open_loader, user_column
-from ...foundation.exceptions import MerlinSimError
-from ...foundation.files import write_replacing
+from ...dataloader.open_loader import open_scored, user_column
+from ...foundation.files import write_replacing, writing
 from ...foundation.ranks import Ranks
 from ...models.family import Family
 from ...models.known_families import find_family
@@ -91,18 +90,15 @@ class RunParts:
             columns = [*self.family.served_columns(channels), self.family.label(channels)]
             if self.user and self.user not in columns:
                 columns.append(self.user)
-        size = self.config.global_batch_size
-        rows = EvaluationRows.of(self.dataset, mapping, self.candidates, size, self.ranks)
-        feed = open_loader(
+        feed = open_scored(
             self.dataset,
             mapping,
             columns,
-            rows.global_batch_size,
+            self.config.global_batch_size,
             self.ranks,
+            candidates=self.candidates,
             parallel_calls=self.config.num_parallel_calls,
-            candidates=rows.candidates,
             data_memory_mb=self.config.data_memory_mb,
-            contiguous=True,
         )
         return feed if self.config.mode == "train" else self.with_threads_reported(feed)
 
@@ -128,9 +124,7 @@ class RunParts:
         if evaluation is None or not self.ranks.is_first:
             return
         results = self.config.results_dir
-        try:
+        with writing(results):
             write_replacing(results / EVALUATION, json.dumps(evaluation.to_dict()))
-        except OSError as error:
-            raise MerlinSimError(f"{results} cannot be written: {error.strerror}") from error
         if evaluation.scored is not None:
             evaluation.scored.write(results / TEST_SCORES)

@@ -19,7 +19,7 @@ from ... import __version__
 from ...dataloader.open_loader import check_candidates, user_column
 from ...foundation.cores import multiplies_bfloat16
 from ...foundation.exceptions import MerlinSimError
-from ...foundation.files import write_replacing
+from ...foundation.files import write_replacing, writing
 from ...foundation.gpus import first_line
 from ...foundation.process_wide import deterministic_operations
 from ...foundation.ranks import Ranks, rank_batch_size
@@ -280,11 +280,9 @@ class Run:
             "ranks": self.ranks.size,
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
-        try:
+        with writing(results):
             self.config.write(results / CONFIG)
             write_replacing(results / FACTS, json.dumps(facts, indent=1))
-        except OSError as error:
-            raise MerlinSimError(f"{results} cannot be written: {error.strerror}") from error
 
 
 def _version(package: str) -> str | None:

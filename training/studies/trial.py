@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from ...foundation.exceptions import MerlinSimError
-from ...foundation.files import write_replacing, write_text_atomically
+from ...foundation.files import write_replacing, write_text_atomically, writing
 from ...parallel.checkpoints.checkpoint_store import CheckpointStore
 from ...parallel.ranks.run_lock import held_lock
 from ..evaluation.best_so_far import VALIDATION
@@ -191,11 +191,9 @@ class SettledStudy:
 
     def make(self) -> None:
         """Make the results directory, with the file that the runs are of."""
-        try:
+        with writing(self.root):
             self.root.mkdir(parents=True, exist_ok=True)
             write_replacing(self.root / COPY, self.file.path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise MerlinSimError(f"{self.root} cannot be written: {error.strerror}") from error
 
     @property
     def selected_by(self) -> str:
