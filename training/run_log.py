@@ -115,13 +115,8 @@ def _own(place: tuple[int, ...], data: Entry, steps_an_epoch: int) -> Entry:
 class RunLog:
     """Writes what happens; only the first rank has one that writes.
 
-    Args:
-        results_dir: where the log goes; None writes nothing and says nothing.
-        filename: the log's name.
-        tensorboard: write summaries to ``results_dir/tensorboard`` too.
-        append: go on with the log that is there (a resumed run).
-        stream: where a person reads; standard output by default.
-        log_format: ``json``, or ``dllogger`` for the published lines.
+    Without ``results_dir`` it writes nothing and says nothing. A resumed run appends. A person
+    reads ``stream``, standard output by default.
     """
 
     def __init__(
@@ -156,10 +151,7 @@ class RunLog:
     def write(self, kind: str, place: Sequence[int] = (), /, **values: Any) -> None:
         """Append one JSON object; numbers also go to TensorBoard under their step.
 
-        Args:
-            kind: What the entry is of.
-            place: Where it stands in the published log: epoch and step, epoch, or nothing.
-            values: What it says.
+        ``place`` is where it stands in the published log: epoch and step, epoch, or nothing.
         """
         if self._file is None:
             return

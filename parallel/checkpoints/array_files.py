@@ -77,9 +77,8 @@ def whole(
 ) -> Iterator[ArrayPart]:
     """Make each array one part: all rows, all columns.
 
-    Args:
-        arrays: variable -> its values, or what gives them by ``numpy()`` when it is its turn.
-        tables: variable -> its table, of those that have one.
+    Values may be what gives them by ``numpy()`` when it is its turn. ``tables`` names the table of
+    those variables that have one.
     """
     for name, array in arrays.items():
         values = array.numpy() if hasattr(array, "numpy") else np.asarray(array)
@@ -100,10 +99,6 @@ def find_fault(whole: Area, parts: Sequence[Area]) -> str | None:
     'rows 6 to 7, columns 0 to 4 stand in no part'
     >>> find_fault((rows, columns), [(Range(0, 6), columns), (Range(5, 10), columns)])
     'rows 5 to 6, columns 0 to 4 stand in 2 parts'
-
-    Args:
-        whole: what there should be.
-        parts: what there is.
     """
     for part in parts:
         for asked, there in zip(part, whole, strict=True):
@@ -191,12 +186,7 @@ def file_name(rank: int = 0, ranks: int = 1) -> str:
 
 
 class _ReportingFile(io.BufferedWriter):
-    """A new file that says so while it is written, and brings it to the disk as it goes.
-
-    Args:
-        path: the file.
-        report: called with each write.
-    """
+    """A new file that reports each write, and brings it to the disk as it goes."""
 
     def __init__(self, path: Path, report: Callable[[], None]) -> None:
         """Make the file."""
@@ -225,12 +215,7 @@ def write_arrays(
 ) -> WrittenFile:
     """Write a rank's file, which ``np.load`` can read, and wait until it is on the disk.
 
-    Args:
-        directory: where to write.
-        parts: what this rank has; of one variable there may be several.
-        rank: this rank.
-        ranks: how many write a file.
-        report: called again and again while it goes on.
+    ``report`` is called again and again while it goes on.
     """
     name = file_name(rank, ranks)
     arrays: dict[str, StoredArray] = {}
@@ -270,14 +255,7 @@ class StoredArrays(Mapping[str, Array]):
     """The arrays of a checkpoint, read when they are asked for.
 
     The files are held open, so that what was checked is what is read, even when another process
-    removes the checkpoint meanwhile.
-
-    Args:
-        files: name -> the open file; closed with this object.
-        index: variable -> where its parts stand.
-
-    Raises:
-        ValueError: where the parts are not what the index says, overlap, or leave a gap.
+    removes the checkpoint meanwhile. They are closed with this object.
     """
 
     def __init__(self, files: Mapping[str, IO[bytes]], index: Mapping[str, StoredArray]) -> None:
@@ -310,16 +288,7 @@ class StoredArrays(Mapping[str, Array]):
         rows: tuple[int, int] | None = None,
         columns: tuple[int, int] | None = None,
     ) -> Array:
-        """Read a range of an array, out of as many parts as hold it.
-
-        Args:
-            variable: its name.
-            rows: the first, and the one behind the last; None for all.
-            columns: the same of the columns.
-
-        Raises:
-            ValueError: where the array does not have these rows or columns.
-        """
+        """Read a range of an array, out of as many parts as hold it; by default all of it."""
         array = self.index[variable]
         all_rows, all_columns = extents(array.shape)
         wanted = Range(*(rows or all_rows)), Range(*(columns or all_columns))

@@ -63,15 +63,8 @@ def write_checkpoint(
 ) -> None:
     """Write a directory and wait until all of it is on the disk.
 
-    Args:
-        path: the directory.
-        facts: what is written beside the arrays.
-        parts: what this rank has of the arrays.
-        write: called when the directory is there. Where ranks have parts of their own, each writes
-            them with :func:`~.array_files.write_arrays`, and this gives what all of them wrote.
-
-    Raises:
-        CheckpointError: where the parts of all ranks do not make up whole arrays.
+    ``write`` is called when the directory is there. Where ranks have parts of their own, each
+    writes them with :func:`~.array_files.write_arrays`, and it gives what all of them wrote.
     """
     path.mkdir(parents=True, exist_ok=True)
     files = write(path, parts)
@@ -91,13 +84,8 @@ def write_checkpoint(
 def read_checkpoint(path: Path, compared: Mapping[str, str] | None = None) -> Checkpoint:
     """Open one checkpoint and compare every file of it with its digest.
 
-    Args:
-        path: the directory.
-        compared: the digests with which another rank has compared the files; of the arrays' files
-            that is not done once more.
-
-    Raises:
-        CheckpointError: where anything of it is missing, damaged or of another version.
+    The arrays' files are not compared once more with digests with which another rank has
+    ``compared`` them.
     """
     with _as_checkpoint_error(path), ExitStack() as stack:
         sums = _listed(path)
@@ -116,11 +104,7 @@ def read_checkpoint(path: Path, compared: Mapping[str, str] | None = None) -> Ch
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """Read the manifest alone and compare it with its digest.
-
-    Raises:
-        CheckpointError: where it is missing, damaged or of another version.
-    """
+    """Read the manifest alone and compare it with its digest."""
     with _as_checkpoint_error(path), open(path / MANIFEST, "rb") as file:
         _check_sum(path / MANIFEST, file, _listed(path)[MANIFEST])
         facts = _parse_facts(path, file)

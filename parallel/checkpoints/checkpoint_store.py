@@ -68,7 +68,7 @@ class CheckpointStore:
         """Write a checkpoint, then remove those that are neither new nor best.
 
         Those of later steps than this one stay: a damaged one, whose run was resumed from an
-        earlier one, or another run's.
+        earlier one, or another run's. Where the disk is full, what was there before stays.
 
         Args:
             steps: done in all; names the checkpoint.
@@ -76,10 +76,6 @@ class CheckpointStore:
             parts: the arrays, or what this rank has of them: :func:`~.array_files.whole`.
             auc: of rows that were held out; by it the best one is found.
             write: see :func:`~.checkpoint_files.write_checkpoint`.
-
-        Raises:
-            CheckpointError: where the directory cannot be written or the disk is full; what was
-                there before stays.
         """
         final = self.directory / f"step-{steps:010d}"
         partial = self.directory / f".{final.name}.{os.getpid()}"
@@ -111,8 +107,7 @@ class CheckpointStore:
     def best(self, mapping: str | None = None) -> str | None:
         """Name the checkpoint with the best AUC, of equal ones the newest.
 
-        Args:
-            mapping: whose AUC counts; by default that of the newest checkpoint.
+        The AUC is that of ``mapping``, by default of the newest checkpoint's.
         """
         return next(iter(self.ranking(mapping)), None)
 
@@ -130,15 +125,12 @@ class CheckpointStore:
         check: Callable[[Checkpoint], None] = lambda checkpoint: None,
         order: Sequence[str] | None = None,
     ) -> Checkpoint:
-        """Read the newest checkpoint that is whole.
+        """Read the newest checkpoint that is whole, or the first of an ``order`` of names.
 
         Args:
             say: called with a sentence for each checkpoint that had to be passed over.
             check: raises CheckpointError for a checkpoint that does not say what is needed.
-            order: names in another order, of which the first that is whole is read.
-
-        Raises:
-            CheckpointError: where there is none.
+            order: names, of which the first that is whole is read.
         """
         named = self.directory.name if self.is_one_checkpoint else None
         store = CheckpointStore(self.directory.parent) if named else self
@@ -229,10 +221,6 @@ def choose_checkpoint(
             rule, and the newest where the run chose none; ``newest``; or the number of a step.
         say: called with what was chosen, and with what had to be passed over.
         check: raises CheckpointError for a checkpoint that does not say what is needed.
-
-    Raises:
-        CheckpointError: where there is no such checkpoint that is whole; of an unknown step with
-            the steps that are there.
     """
     store = CheckpointStore(directory)
     if store.is_one_checkpoint:

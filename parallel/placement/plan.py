@@ -21,9 +21,6 @@ def parse_size(text: str) -> int:
 
     >>> parse_size("80GB"), parse_size("1.5 GiB")
     (80000000000, 1610612736)
-
-    Raises:
-        MerlinSimError: where it is none.
     """
     found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([A-Za-z]*)\s*", text)
     unit = UNITS.get((found[2] or "B").upper()) if found else None

@@ -52,13 +52,9 @@ class Costs(NamedTuple):
 
 
 def rank_bytes(plan: Plan, rank: int, wanted: Wanted, on_host: bool = False) -> int:
-    """Return what a rank holds: weights, what the optimizer keeps of them, gradients.
+    """Return what a rank holds on its device, or in host memory.
 
-    Args:
-        plan: where the tables are.
-        rank: whose.
-        wanted: what the plan is for.
-        on_host: in host memory, or else on its device.
+    That is weights, what the optimizer keeps of them, and gradients.
     """
     held = (p for p in plan.tables if (rank in p.on_host) == on_host)
     return sum(part_costs(placed, rank, wanted).held for placed in held)
@@ -82,12 +78,8 @@ Bytes = npt.NDArray[np.float64]
 def bytes_between(plan: Plan, samples: int) -> Bytes:
     """Return what each rank sends to each other in a step, [from, to], at most.
 
-    A batch's distinct ids travel: as many as it has where all differ, or as the table has rows.
-    A table cut by rows is taken to be asked evenly.
-
-    Args:
-        plan: where the tables are.
-        samples: of a step, over all ranks.
+    A step has so many samples over all ranks. A batch's distinct ids travel: as many as it has
+    where all differ, or as the table has rows. A table cut by rows is taken to be asked evenly.
     """
     sent = np.zeros((plan.ranks, plan.ranks))
     own = -(-samples // plan.ranks)
@@ -114,11 +106,6 @@ def bytes_to_host(placed: Placed, rank: int, samples: int) -> float:
     """Return what travels in a step between a device and a rank's part that is in host memory.
 
     Ids and gradients there, vectors back; counted as :func:`bytes_between` does.
-
-    Args:
-        placed: a table.
-        rank: whose part.
-        samples: of a step, over all ranks.
     """
     shard, table = placed.of_rank(rank), placed.table
     distinct = min(samples * table.lookups, table.rows) * shard.rows / table.rows
@@ -183,16 +170,7 @@ class DoesNotFit(MerlinSimError):
 
 
 def make_plan(tables: list[Table], wanted: Wanted) -> Plan:
-    """Place every table.
-
-    Args:
-        tables: all of the model's.
-        wanted: ranks, memory and so on.
-
-    Raises:
-        DoesNotFit: saying what lacks.
-        MerlinSimError: where the cut that is asked for cannot be made.
-    """
+    """Place every table."""
     if wanted.cut == Cut.COLUMNS.value and wanted.optimizer in ROW_SLOTS:
         raise MerlinSimError(
             f"tables cannot be cut by columns under {wanted.optimizer}, which keeps one number of "

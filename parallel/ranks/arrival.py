@@ -45,12 +45,7 @@ def lengthen_gloo_timeout(seconds: float, environ: dict[str, str] | None = None)
 
 
 class Rendezvous:
-    """The launcher's key-value server, as far as it is needed here.
-
-    Args:
-        host: its address.
-        port: its port.
-    """
+    """The launcher's key-value server, as far as it is needed here."""
 
     def __init__(self, host: str, port: int) -> None:
         """Remember where it is."""
@@ -90,15 +85,6 @@ def wait_for_ranks(
     """Return when all ranks that ``horovodrun`` started have come here.
 
     Other launchers have ranks wait for one another themselves.
-
-    Args:
-        seconds: how long to wait.
-        environ: names this rank, their number and the rendezvous server.
-        clock: seconds that pass.
-        sleep: waits between two looks.
-
-    Raises:
-        RanksMissing: naming the ranks that did not come.
     """
     rendezvous = Rendezvous.of_launcher(environ)
     if rendezvous is None:

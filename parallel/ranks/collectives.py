@@ -24,12 +24,7 @@ Gradient = Any
 
 
 def start() -> Ranks:
-    """Join the run.
-
-    Raises:
-        MerlinSimError: where the launcher started several processes that Horovod cannot join, or
-            more on this machine than it has GPUs.
-    """
+    """Join the run; refuse processes that Horovod cannot join, and more than there are GPUs."""
     launched = launched_size()
     if hvd is None:
         if launched > 1:
@@ -69,8 +64,7 @@ def _check_gpu(ranks: Ranks) -> None:
 def joined() -> Ranks:
     """Return which rank this process is of the run that it has joined, or that it is alone.
 
-    Raises:
-        MerlinSimError: where several ranks would share a GPU.
+    Several ranks on one GPU are refused.
     """
     if hvd is None or not hvd.is_initialized():
         return Ranks()

@@ -22,10 +22,6 @@ def take(gpus: Gpus, local: LocalRank) -> str | None:
 
     Where the ranks are more than the GPUs, nothing is hidden: they may share the CPU, and whether
     TensorFlow can use the GPUs (:func:`~.collectives.start` refuses then) is not known yet.
-
-    Args:
-        gpus: those of the machine.
-        local: this rank on it.
     """
     if not gpus.visible:
         return None

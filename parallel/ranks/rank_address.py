@@ -22,9 +22,6 @@ def first_rank_address(ranks: Ranks, environ: Mapping[str, str] = os.environ) ->
 
     Where all ranks are on one machine, that is the loopback; else the interface that Horovod was
     given; else the one from which the launcher, or a rank on another machine, is reached.
-
-    Raises:
-        MerlinSimError: where there is no such interface or no way to the other machine.
     """
     if ranks.local_size == ranks.size:
         return LOOPBACK

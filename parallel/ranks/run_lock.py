@@ -26,11 +26,7 @@ PAUSE_SECONDS = 0.05
 
 @contextlib.contextmanager
 def held_lock(path: Path, attempts: int = 1) -> Iterator[int | None]:
-    """Hold a lock file, and note in it who holds it.
-
-    Args:
-        path: the file; its directory exists.
-        attempts: how often to ask for it.
+    """Hold a lock file, and note in it who holds it; ask for it so many times.
 
     Yields:
         The descriptor, which child processes may inherit to hold the lock as well; None where
@@ -50,11 +46,7 @@ def held_lock(path: Path, attempts: int = 1) -> Iterator[int | None]:
 
 
 def check_free(directories: Iterable[Path]) -> None:
-    """Refuse directories in which another run is at work; any number of ranks may ask at once.
-
-    Raises:
-        MerlinSimError: naming the directory, and the process that is there.
-    """
+    """Refuse directories in which another run is at work; any number of ranks may ask at once."""
     for directory in directories:
         with contextlib.suppress(
             OSError
@@ -73,9 +65,6 @@ def run_in(directories: Iterable[Path]) -> Iterator[None]:
     """Hold the directories that a run writes, until the block ends; its first rank calls this.
 
     A directory that cannot be written is passed over: what writes into it reports why.
-
-    Raises:
-        MerlinSimError: where another run is in one of them, naming the process that is there.
     """
     with contextlib.ExitStack() as held:
         for directory in dict.fromkeys(map(os.path.realpath, directories)):

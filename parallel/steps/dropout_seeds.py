@@ -12,11 +12,7 @@ class DropoutSeeds:
     """Reseeds the random generators of a model's layers, within the graph of a step.
 
     Keras makes such generators only after :func:`prepare`; without dropout there are none and
-    nothing is done.
-
-    Args:
-        layers: what is searched for generators.
-        rank: ranks drop different units.
+    nothing is done. Ranks drop different units.
     """
 
     def __init__(self, layers: Sequence[tf.Module], rank: int) -> None:

@@ -22,17 +22,11 @@ class WarmUpAndDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
         rate(step) = rate * ((end - step) / decay_steps) ** power   from decay_start_step on
 
     with end = decay_start_step + decay_steps, from which on the rate is 0. Steps count from 0.
+    There is no warm-up of 0 steps, and no decay without its first step.
 
     >>> schedule = WarmUpAndDecay(24.0, warmup_steps=4, decay_start_step=6, decay_steps=2)
     >>> [float(schedule(step)) for step in range(9)]
     [0.0, 6.0, 12.0, 18.0, 24.0, 24.0, 24.0, 6.0, 0.0]
-
-    Args:
-        rate: The rate between warm-up and decay.
-        warmup_steps: How many steps it takes to get there; 0 for none.
-        decay_start_step: With which step the decay begins; None for never.
-        decay_steps: How many steps the decay takes.
-        decay_power: Power of the decay.
     """
 
     def __init__(
@@ -404,14 +398,9 @@ def _zeros(variable: tf.Variable, name: str, columns: int | None = None) -> tf.V
 def find_optimizer(given: Any, variables: list[tf.Variable]) -> Any:
     """Turn what ``compile`` was given into a Keras optimizer, with its moments.
 
-    Args:
-        given: a name in :data:`CLASSES`, or what Keras takes: another name, a configuration, any
-            Keras optimizer.
-        variables: what it will train.
-
-    Raises:
-        MerlinSimError: for an optimizer that averages over ranks or scales losses by itself: the
-            training step does both, whatever the optimizer.
+    ``given`` is a name in :data:`CLASSES`, or what Keras takes: another name, a configuration, any
+    Keras optimizer. One that averages over ranks or scales losses by itself is refused: the
+    training step does both, whatever the optimizer.
     """
     if isinstance(given, str) and given.lower() in CLASSES:
         given = CLASSES[given.lower()]()

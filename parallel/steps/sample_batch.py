@@ -33,11 +33,7 @@ class SampleBatch(NamedTuple):
     """[users, candidates], 0 for a filler; None where every row is one sample."""
 
     def counted(self, values: Array) -> Array:
-        """Choose the samples that count.
-
-        Args:
-            values: [samples, ...], a row's one after the other.
-        """
+        """Choose the samples that count, of [samples, ...], a row's one after the other."""
         if self.weights is None:
             return values
         chosen: Array = values[self.weights.numpy().reshape(-1) != 0]

@@ -57,7 +57,7 @@ class TrainStep:
         ranks: the run.
         xla: compile forward and backward pass.
         fp16_compression: see :func:`~merlin_sim.parallel.ranks.collectives.average_gradients`.
-        dense_tables: see :func:`~merlin_sim.parallel.ranks.collectives.average_gradients`.
+        dense_tables: see there.
         own: trained variables of which this rank has a part that no other has.
         held: rows of tables that move by a part only; None where all move.
         table_gradient: what lookups give tables; None for what suits the device.

@@ -33,8 +33,7 @@ class Dims(click.ParamType[tuple[int, ...]]):
 def model_options(off: Mapping[str, Any]) -> dict[str, Callable[[Any], Any]]:
     """Return an option of the command line for each option of a registered family.
 
-    Args:
-        off: option -> what is given in place of None.
+    ``off`` has what is given in place of None.
     """
     found: dict[str, Callable[[Any], Any]] = {}
     # The default family's first: it has most of them.

@@ -34,11 +34,6 @@ def readable_dataset(
 
     Chunks of csv, tfrecord or split_binary, and several chunks, are transcoded the first time, into
     a cache beside them; its name says what they hold, so that other files make another cache.
-
-    Args:
-        directory: As given to a run.
-        feature_spec: The spec's name in it.
-        contract: The channels that it must have, if the model is known.
     """
     if not os.path.lexists(directory / feature_spec):
         return directory, feature_spec  # what is wrong is reported where it is opened

@@ -139,11 +139,7 @@ def run_options(mode: str) -> Callable[[Any], Any]:
 
 
 def to_run_config(ctx: click.Context, values: dict[str, Any]) -> RunConfig:
-    """Turn the options into a configuration; say what was given and has no meaning here.
-
-    Raises:
-        MerlinSimError: with everything that is wrong.
-    """
+    """Turn the options into a configuration; say what was given and has no meaning here."""
     values = _of_training_run(ctx, values)
     settled = settle(values)
     for name, (reason, _) in WITHOUT_MEANING.items():

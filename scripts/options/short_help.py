@@ -15,12 +15,9 @@ MODEL = "--model_type"
 
 
 class ShortHelp(click.Command):
-    """A command of many options, of which ``--help`` shows the common ones.
+    """A command of many options, of which ``--help`` shows the ``common`` ones, in their order.
 
     ``--model_type NAME --help`` shows the options of that model, where the command has models.
-
-    Args:
-        common: the names of the options that ``--help`` shows, in this order.
     """
 
     def __init__(self, *args: Any, common: Sequence[str], **kwargs: Any) -> None:

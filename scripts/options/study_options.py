@@ -34,15 +34,7 @@ USERS = "user_features"
 
 
 def settle_study(file: StudyFile, root: Path) -> SettledStudy:
-    """Check a study before anything runs.
-
-    Args:
-        file: as it was read.
-        root: its results directory.
-
-    Raises:
-        MerlinSimError: with everything that is wrong.
-    """
+    """Check a study before anything runs; refuse it with everything that is wrong."""
     command = _command(file.command)
     problems = [
         *_problems_of_options(file, command),
@@ -156,11 +148,7 @@ def _settings_to_try(file: StudyFile) -> Iterator[Mapping[str, Any]]:
 def _try(
     file: StudyFile, command: click.Command, dataset: str, values: Mapping[str, Any]
 ) -> DatasetDirectory:
-    """Let the command configure a run of the study and open its dataset.
-
-    Raises:
-        MerlinSimError: naming the setting, where it refuses.
-    """
+    """Let the command configure a run of the study and open its dataset."""
     options = {**file.options, **values, "dataset_dir": str(file.datasets[dataset])}
     given = {n: v for n, v in options.items() if v is not None and n != RANKS}
     try:

@@ -173,11 +173,7 @@ class Checkpoint(Callback):
 
 
 def leave(model: Any) -> None:
-    """Save a model that ``fit`` trains and end, on all ranks alike.
-
-    Raises:
-        Interrupted: With where it was saved.
-    """
+    """Save a model that ``fit`` trains and end, on all ranks alike, saying where it was saved."""
     progress: FitProgress = model.progress
     savers = [one for one in progress.callbacks if isinstance(one, Checkpoint)]
     if progress.epochs is not None and progress.epoch >= progress.epochs:

@@ -70,8 +70,7 @@ class MaxSteps(Callback):
 class StopOnSignal(Callback):
     """Ends the training on SIGTERM or Ctrl-C after the step that runs, on all ranks, and saves it.
 
-    Args:
-        request: Listens to the signals; None for one that does so while ``fit`` runs.
+    It listens while ``fit`` runs, unless there is a request that listens already.
     """
 
     def __init__(self, request: StopRequest | None = None) -> None:

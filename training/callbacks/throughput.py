@@ -79,14 +79,9 @@ class Throughput(Callback):
 
 
 class Benchmark(Callback):
-    """Measures the throughput of steps, those before not counted, as published.
+    """Measures the throughput of steps, those of the warm-up not counted, as published.
 
-    Args:
-        log: Takes an entry for each step.
-        steps: All steps, the warm-up among them.
-        warmup_steps: Those before, which are not measured.
-        steps_of_pass: Steps of a pass over the data.
-        losses: The names of the losses.
+    ``steps`` has the warm-up's too; ``steps_of_pass`` is how many a pass over the data has.
     """
 
     def __init__(

@@ -31,9 +31,7 @@ SECOND_MOMENTS = ("v", "sum")
 class MeanRows:
     """The means of a checkpoint's trained rows: of an item's category where it is known.
 
-    Args:
-        arrays: of the checkpoint.
-        dataset: at hand; the vocabulary of its items may give the category of each.
+    The vocabulary of the items of the dataset at hand may give the category of each.
     """
 
     def __init__(self, arrays: StoredArrays, dataset: DatasetDirectory) -> None:

@@ -170,14 +170,12 @@ def evaluate(
     places: SamplePlaces | None = None,
     extra: Sequence[tf.keras.metrics.Metric] = (),
 ) -> tuple[Evaluation, dict[str, float]] | None:
-    """Score every sample once and compute the metrics over all ranks.
+    """Score every sample once; return the metrics over all ranks, and the further ones by name.
 
-    Nothing of a sample is kept, unless ``places`` asks for it or GAUC needs it: where the samples
-    of a user do not come one after another on one rank.
-    ``feed`` has this rank's rows in the stored order, ``contiguous`` where there are several ranks.
-
-    Returns:
-        The metrics and the further ones by name, or None where a rank was asked to stop.
+    None is returned where a rank was asked to stop. Nothing of a sample is kept, unless ``places``
+    asks for it or GAUC needs it: where the samples of a user do not come one after another on one
+    rank. ``feed`` has this rank's rows in the stored order, ``contiguous`` where there are several
+    ranks.
     """
     steps = feed.plan(0).steps
     begin, samples = time.perf_counter(), 0
@@ -236,12 +234,10 @@ def _has_users_together(feed: Loader, user: str, ranks: Ranks, log: RunLog) -> b
 
 
 class HeldOutMetrics:
-    """The metrics of a pass.
+    """The metrics of a pass, and further ones.
 
-    Args:
-        user: the column by which GAUC groups; None for no GAUC.
-        users_are_together: whether the samples of each user come one after another.
-        extra: further metrics.
+    GAUC groups by the column ``user``; ``users_are_together`` says whether the samples of each user
+    come one after another.
     """
 
     def __init__(

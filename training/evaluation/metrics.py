@@ -100,10 +100,7 @@ class AUC(WholeNumbers):
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         """Count samples between thresholds.
 
-        Args:
-            y_true: labels, clicks where above 0.5.
-            y_pred: probabilities, of the same number.
-            sample_weight: 0 for what is no sample; None counts all.
+        A label above 0.5 is a click, a sample of weight 0 is none.
         """
         clicks, scores, counted = _samples(y_true, y_pred, sample_weight)
         between = tf.math.ceil(scores * tf.constant(THRESHOLDS - 1, tf.float32)) - 1
@@ -235,10 +232,7 @@ class GAUC(WholeNumbers):
     user's. So it measures ``evaluate`` and validation data; of training, which is shuffled, it is
     NaN.
 
-    Args:
-        user: The column that identifies users; None for the one that the schema tags so.
-        name: of the metric.
-        dtype: Keras's, which whole numbers do not follow.
+    ``user`` is the column that identifies users; None for the one that the schema tags so.
     """
 
     def __init__(self, user: str | None = None, name: str = "gauc", dtype: Any = None) -> None:

@@ -28,13 +28,9 @@ class ScoredBatch(NamedTuple):
 class Predictor:
     """The compiled forward pass of a model: columns to click probabilities, [samples], float32.
 
-    A row has one sample or, of users x candidates, one after the other.
-
-    Args:
-        model: any model of this package.
-        xla: compile it with XLA.
-        parts: compute large batches in parts side by side, which keeps the cores busy where
-            operations are not shared between them.
+    A row has one sample or, of users x candidates, one after the other. Large batches may be
+    computed in ``parts`` side by side, which keeps the cores busy where operations are not shared
+    between them.
     """
 
     def __init__(self, model: Any, xla: bool = False, parts: bool = False) -> None:
@@ -57,12 +53,10 @@ class Predictor:
         return self._predict(columns)
 
     def of_given(self, given: Any, feed: Loader, keep: Sequence[str] = ()) -> ScoredBatch:
-        """Predict a batch that is made within the compiled function.
+        """Predict a batch that a feed makes of what it gives, within the compiled function.
 
-        Args:
-            given: what the loader gives for the step; of the same shapes in every step.
-            feed: the loader, which makes the batch of it.
-            keep: columns to give back, [rows] or [rows, candidates].
+        ``given`` has the same shapes in every step; columns to keep are [rows] or [rows,
+        candidates].
         """
         compiled = self._of_given.get((feed.make, *keep))
         if compiled is None:

@@ -27,10 +27,7 @@ class Measurement:
     def add(self, done: int, samples: Sequence[float], losses: Sequence[dict[str, float]]) -> str:
         """Count the steps that were just done, up to number ``done``; return how fast they were.
 
-        Args:
-            done: of all steps, from 1.
-            samples: of the global batch, of each of them.
-            losses: what is logged of each beside.
+        Each has its samples, of the global batch, and its losses, which are logged beside.
         """
         now = time.perf_counter()
         seconds, self._last = (now - self._last) / len(samples), now

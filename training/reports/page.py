@@ -105,10 +105,7 @@ class Page:
     def write(self, directory: Path, name: str, document: Mapping[str, Any] | None = None) -> Path:
         """Write NAME.html, NAME.md and the figures as PNG files; return the HTML.
 
-        Args:
-            directory: Where they go.
-            name: Of the page.
-            document: What NAME.json has, with a digest. It is written last: where it is, all is.
+        The document becomes NAME.json, with a digest. It is written last: where it is, all is.
         """
         record = directory / f"{name}.json"
         with writing(directory):

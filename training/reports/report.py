@@ -52,13 +52,9 @@ def spread_table(settings: Sequence[Setting], measure: str) -> Table | None:
 
 
 class Differences:
-    """Compares settings with one of them.
+    """Compares settings with one of them, by default the first.
 
-    Args:
-        settings: at least one.
-        measure: what is compared.
-        reference: with what; the first by default.
-        narrator: Reports progress of the draws of test users, which take a while.
+    The narrator reports progress of the draws of test users, which take a while.
     """
 
     def __init__(
@@ -200,13 +196,10 @@ class Report:
 def write_report(
     results_dirs: list[Path], output: Path | None = None, narrator: Narrator | None = None
 ) -> Report:
-    """Write the report of one run or several.
+    """Write the report of one run or several, by default to ``report`` in the first directory.
 
-    Args:
-        results_dirs: as given to ``--results_dir``; runs are named after them. Those that differ in
-            their seed alone are one setting; the first setting is what others are compared with.
-        output: directory of the report; by default ``report`` in the first results directory.
-        narrator: Reports progress of long work.
+    Runs are named after their results directories. Those that differ in their seed alone are one
+    setting; the first setting is what others are compared with.
     """
     _require_each_once(results_dirs)
     runs = _named_apart([read_results(path) for path in results_dirs])
@@ -241,14 +234,9 @@ def add_settings(
 ) -> Sequence[str]:
     """Report how runs spread and how settings differ; return a sentence for each difference.
 
-    Args:
-        page: what is added to.
-        settings: at least one.
-        measures: by name; the first that runs have is what settings are compared by.
-        reference: what they are compared with; the first by default.
-        narrator: Reports progress of long work.
-        where: on which of several datasets.
-        most_compared: settings beside the reference, from the first on; all by default.
+    Settings are compared by the first of the measures that runs have, with the reference, by
+    default the first setting; ``most_compared`` of them at most. ``where`` is on which of several
+    datasets.
     """
     from .figures import CAPTIONS, draw_settings
 

@@ -31,11 +31,7 @@ class UserBootstrap:
     """Draws the same sets of test users for every run, so that their AUCs can be paired.
 
     A set has as many users as there are; all rows of a user come with it, as often as it was drawn.
-
-    Args:
-        rows: of one of the runs; those of the others must be of the same users.
-        draws: how many sets.
-        seed: of the draws.
+    The rows are of one of the runs; those of the others must be of the same users.
     """
 
     def __init__(self, rows: ScoredRows, draws: int = DRAWS, seed: int = 0) -> None:
@@ -64,12 +60,7 @@ class UserBootstrap:
         return dict(zip(measures, np.array(values).T, strict=True))
 
     def auc(self, rows: ScoredRows, of: Array | None = None) -> OfUsers:
-        """Prepare the AUC of one run.
-
-        Args:
-            rows: of the run.
-            of: [rows], true where a row counts; None for all.
-        """
+        """Prepare the AUC of one run, of the rows where ``of`` is true."""
         labels, scores, user = self._chosen(rows, of)
         place = threshold_places(labels, scores)
         return lambda times: self._auc(place, times[user])

@@ -40,9 +40,7 @@ class ReplayPlan:
 class ReplayFeed:
     """Batches of new rows with old ones behind them; an epoch is one of the new data.
 
-    Args:
-        new: feed of the new data.
-        old: feed of the older data, of full batches alone (``drop_last``).
+    The feed of the old data has full batches alone (``drop_last``).
     """
 
     def __init__(self, new: Loader, old: Loader) -> None:

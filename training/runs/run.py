@@ -122,13 +122,7 @@ class RankLost(MerlinSimError):
 
 
 class Run:
-    """One run on one rank.
-
-    Args:
-        config: as given; a seed is drawn where it has none.
-        ranks: this process among the others.
-        watchdog: active; every step is reported to it.
-    """
+    """One run on one rank; a seed is drawn where the configuration has none."""
 
     def __init__(self, config: RunConfig, ranks: Ranks, watchdog: Watchdog) -> None:
         """Remember how the run is configured."""

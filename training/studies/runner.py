@@ -53,13 +53,9 @@ def command_line(trial: Trial, command: str, config: Path) -> list[str]:
 class Launched:
     """A run that begins when it is waited for.
 
-    It is in a session of its own: Ctrl-C reaches the study, and the run once, by the study.
-
-    Args:
-        trial: what runs.
-        line: the command line.
-        lock: the lock of the trial, which the run holds too: it is not started a second time
-            where the study was killed and the run was not.
+    It is in a session of its own: Ctrl-C reaches the study, and the run once, by the study. It
+    holds the lock of the trial too: it is not started a second time where the study was killed and
+    the run was not.
     """
 
     def __init__(self, trial: Trial, line: Sequence[str], lock: int) -> None:
@@ -72,8 +68,7 @@ class Launched:
     def wait(self, on_epoch: Callable[[Epoch], bool]) -> int | None:
         """Start it and wait for its end; its exit code, or None where it was ended early.
 
-        Args:
-            on_epoch: called with each epoch's entry of the log; returns whether the run goes on.
+        ``on_epoch`` is called with each epoch's entry of the log, and says whether the run goes on.
         """
         try:
             with signals_wait():
@@ -162,11 +157,7 @@ class StudyRunner:
     _reported: float = -REPORT_EVERY
 
     def run(self) -> None:
-        """Run what is left.
-
-        Raises:
-            Stopped: on Ctrl-C or SIGTERM, after the run in progress has saved.
-        """
+        """Run what is left; Ctrl-C or SIGTERM ends it after the run in progress has saved."""
         try:
             with sigterm_interrupts():
                 if self.study.file.search is None:

@@ -36,15 +36,7 @@ def require_optuna() -> Any:
 
 
 class SearchMemory:
-    """The trials of a search and their results, and the next ones.
-
-    Args:
-        root: the study's results directory.
-        search: what is searched.
-
-    Raises:
-        MerlinSimError: where the directory holds the search of another space.
-    """
+    """The trials of a search and their results, and the next ones."""
 
     def __init__(self, root: Path, search: Search) -> None:
         """Open the storage, or make it."""

@@ -77,10 +77,7 @@ def with_timestamp_unit(
 ) -> BehaviourColumns:
     """The columns with the unit of ``--timestamp_unit``, where it is given.
 
-    Args:
-        columns: As they are otherwise.
-        unit: What was given.
-        source: The file or the dataset that ``columns`` have another unit from, if they have.
+    ``source`` is the file or the dataset that they have another unit from, if they have.
     """
     known = columns.features.timestamp_unit
     if unit is None or unit == known:
@@ -142,11 +139,7 @@ def earlier_of(directory: Path | None, fitted: FittedWorkflow | None) -> Earlier
 def parts_of_files(
     train: tuple[Path, ...], validation: tuple[Path, ...], test: tuple[Path, ...]
 ) -> dict[Path, int] | None:
-    """Say whose rows each file has, where files are a split: a place among the mappings.
-
-    Raises:
-        MerlinSimError: Where a file is given twice, for any part.
-    """
+    """Say whose rows each file has, where files are a split: a place among the mappings."""
     if validation and not test:
         raise click.UsageError("--validation_path needs --test_path.")
     parts = [train, validation, test] if validation else [train, test]
@@ -166,13 +159,7 @@ def parts_of_files(
 def rules_of(
     given: dict[str, Any], fitted: FittedWorkflow | None, negatives: str = POPULARITY
 ) -> SampleRules:
-    """The rules as given; those left at their defaults as the fitted workflow has them.
-
-    Args:
-        given: By name, what the options say.
-        fitted: The workflow of ``--fitted``.
-        negatives: Those drawn by default.
-    """
+    """The rules as given; those left at their defaults as the fitted workflow has them."""
     given = {**given, **{name: given.get(name) or None for name in SPLIT_RULES}}
     if given.get("validation") == NONE:
         given["validation"] = None
