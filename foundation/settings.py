@@ -108,7 +108,8 @@ def what_it_should_be(value: Any, hint: Any, known: Setting) -> str | None:
         is_right, wanted = known.above < value < math.inf, "positive"
     elif known.at_least is not None:
         is_right = known.at_least <= value < math.inf
-        wanted = "a positive integer" if known.at_least == 1 else f"{known.at_least} or more"
+        is_count = kind is int and known.at_least == 1
+        wanted = "a positive integer" if is_count else f"{known.at_least} or more"
     else:
         return None
     if known.at_most is not None:

@@ -51,7 +51,7 @@ def auc_of_chance(log: str, world: str, day: int, drift: float) -> float:
         name.removeprefix("--"): int(value)
         for name, value in zip(words[::2], words[1::2], strict=True)
     }
-    *_, drawn = draw_days(DriftingWorld(drift=drift, **given), day + 1)
+    *_, drawn = draw_days(DriftingWorld(turnover=drift, **given), day + 1)
     clicked = pa_csv.read_csv(log)["clicked"].to_numpy() > 0
     if not np.array_equal(clicked, drawn.clicked):
         raise SystemExit(f"{log} is not day {day} of `{world}`")

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...foundation.exceptions import MerlinSimError
-from .raw_files import Integers, check_options, numbered, open_raw, write_lines
+from ...foundation.settings import require_settings, setting
+from .raw_files import Integers, numbered, open_raw, write_lines
 
 REVIEWS_FILE = "reviews_Books.json"
 METADATA_FILE = "meta_Books.json"
@@ -42,47 +43,46 @@ class PlantedBehaviour:
     a category items are taken by popularity.
     """
 
-    users: int
-    """Users in the log, the too short ones included."""
     items: int
     """Items in the catalogue; the unpopular ones may never be taken."""
     categories: int
     """Categories in the catalogue."""
-    mean_length: float = 60.0
-    """Interactions of an active user, on average; never below 20."""
-    short_users: float = 0.2
-    """Share of users with fewer than 20 interactions, whom preprocessing drops."""
-    long_term: float = 0.4
-    """Probability that an interaction comes from a lifelong interest."""
-    short_term: float = 0.3
-    """Probability that an interaction comes from the interest of the moment."""
-    interests: int = 10
-    """Lifelong interests of a user."""
-    episode_length: float = 8.0
-    """Interactions until the interest of the moment drifts, on average."""
-    duplicates: float = 0.001
-    """Share of interactions that the log holds twice."""
-    seed: int = 12345
-    """The same seed gives the same log, byte for byte."""
+    users: int = setting(2_000, "Users, short ones included.", at_least=1)
+    mean_length: float = setting(60.0, "Interactions per active user.", at_least=SHORTEST_ACTIVE)
+    short_users: float = setting(0.2, "Share of users below 20.", at_least=0, at_most=1)
+    long_term: float = setting(
+        0.4,
+        "Probability that an interaction returns to a lifelong interest: the part of the "
+        "behaviour that only a model of the long history can see.",
+        at_least=0,
+        at_most=1,
+    )
+    short_term: float = setting(
+        0.3,
+        "Probability that an interaction follows the drifting interest of the moment. "
+        "What is left of 1 is noise.",
+        at_least=0,
+        at_most=1,
+    )
+    interests: int = setting(10, "Lifelong interests per user.", at_least=1)
+    episode_length: float = setting(8.0, "Interactions until drift.", at_least=1)
+    duplicates: float = setting(0.001, "Share written twice.", at_least=0, at_most=1)
+    seed: int = setting(12345, "Same seed, same bytes.", at_least=0)
 
     def __post_init__(self) -> None:
         """Gather every problem, raise once."""
-        least = dict.fromkeys(("users", "items", "categories", "interests", "episode_length"), 1)
-        least["mean_length"] = SHORTEST_ACTIVE
-        others = (
-            (
-                self.long_term + self.short_term <= 1,
+        problems = []
+        if self.long_term + self.short_term > 1:
+            problems.append(
                 "`long_term` + `short_term` should be at most 1, the rest is noise. "
-                f"Received: {self.long_term} + {self.short_term}",
-            ),
-            (
-                self.items >= self.categories,
-                "`items` should be as many as `categories` or more. "
-                f"Received: {self.items} and {self.categories}",
-            ),
-        )
-        shares = ("short_users", "long_term", "short_term", "duplicates")
-        check_options(self, least, shares, others)
+                f"Received: {self.long_term} + {self.short_term}"
+            )
+        if not 1 <= self.categories <= self.items:
+            problems.append(
+                "`items` should be as many as `categories`, of which there is one at least, or "
+                f"more. Received: {self.items} and {self.categories}"
+            )
+        require_settings(self, problems)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,9 @@ import pyarrow.csv as pa_csv
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.hashing import mix_32_arrays
 from ...foundation.progress import Narrator, Silence
+from ...foundation.settings import require_settings, setting
 from ..criteo.criteo_columns import KEYS, MISSING_KEY, NUMBERS, key_texts
-from .raw_files import check_options, draw_ranks, numbered, open_raw, write_lines
+from .raw_files import draw_ranks, numbered, open_raw, write_lines
 
 PUBLISHED_KEYS = (
     *(7912888, 33822, 17138, 7338, 20045, 3, 7104, 1381, 62, 5554113, 582468, 245827, 10),
@@ -42,24 +43,21 @@ class PlantedClicks:
     follows from its column and its rank alone, so that it is the same on every day.
     """
 
-    rows_per_day: int
-    """Rows of each day."""
-    most_keys: int = 100_000
-    """Different keys of a column at most; a column of fewer in the published log has those."""
+    rows_per_day: int = setting(20_000, "Rows of each.", at_least=1)
+    most_keys: int = setting(100_000, "Different keys of a column at most.", at_least=1)
+    """A column of fewer in the published log has those."""
     base: float = -1.5
     """The logit before any key or number."""
-    strength: float = 1.0
-    """How much keys and numbers say; 0 for clicks by chance."""
-    missing: float = 0.05
-    """Share of keys and of numbers that are missing."""
-    seed: int = 1
-    """The same seed gives the same log, byte for byte."""
+    strength: float = setting(
+        1.0, "How much keys and numbers say of a click; 0 for clicks by chance.", at_least=0
+    )
+    missing: float = setting(0.05, "Share of keys and numbers left out.", at_least=0)
+    seed: int = setting(1, "Same seed, same bytes.", at_least=0)
 
     def __post_init__(self) -> None:
         """Gather every problem, raise once."""
-        least = {"rows_per_day": 1, "most_keys": 1, "seed": 0, "strength": 0, "missing": 0}
         below = f"`missing` should be below 1. Received: {self.missing}"
-        check_options(self, least, others=[(self.missing < 1, below)])
+        require_settings(self, [] if self.missing < 1 else [below])
 
 
 @dataclass(frozen=True)
@@ -178,26 +176,25 @@ OF_TASTE = 0.4
 class DriftingWorld:
     """Who there is, and how fast it changes."""
 
-    users: int = 2000
-    """At any time."""
-    items: int = 1000
-    """At any time."""
-    categories: int = 50
-    shown: int = 10
-    """Items that a user is shown in a day."""
-    drift: float = 0.05
-    """Share of users, items and favourites that change from one day to the next."""
-    seed: int = 1
-    """The same seed gives the same days, byte for byte."""
+    users: int = setting(2000, "Users at any time.", at_least=1)
+    items: int = setting(1000, "Items at any time.", at_least=1)
+    categories: int = setting(50, "Categories of items.", at_least=FAVOURITES)
+    shown: int = setting(10, "Items that a user sees in a day.", at_least=1)
+    turnover: float = setting(
+        0.05,
+        "Share of users, items and favourites that change from day to day; 0: nothing does.",
+        at_least=0,
+        at_most=1,
+    )
+    seed: int = setting(1, "Same seed, same bytes.", at_least=0)
 
     def __post_init__(self) -> None:
         """Gather every problem, raise once."""
-        least = {"users": 1, "items": 1, "categories": FAVOURITES, "shown": 1, "seed": 0}
         sizes = (
             "`items` should be as many as `categories` or more. "
             f"Received: {self.items} and {self.categories}"
         )
-        check_options(self, least, ["drift"], [(self.items >= self.categories, sizes)])
+        require_settings(self, [] if self.items >= self.categories else [sizes])
 
 
 class Day(NamedTuple):
@@ -226,20 +223,20 @@ def draw_days(world: DriftingWorld, days: int) -> Iterator[Day]:
     appeal = random.normal(0, APPEAL, world.categories)
     made = np.array([world.users, world.items])
     for day in range(days):
-        if day and world.drift:
-            left = random.random(world.users) < world.drift
+        if day and world.turnover:
+            left = random.random(world.users) < world.turnover
             users = np.where(left, made[0] + np.cumsum(left) - 1, users)
             fresh = random.integers(0, world.categories, favourites.shape)
-            changed = (random.random(world.users) < world.drift)[:, None]
+            changed = (random.random(world.users) < world.turnover)[:, None]
             changed = changed & (np.arange(FAVOURITES) == 0)
             favourites = np.where(left[:, None] | changed, fresh, favourites)
-            gone = random.random(world.items) < world.drift
+            gone = random.random(world.items) < world.turnover
             items = np.where(gone, made[1] + np.cumsum(gone) - 1, items)
             quality = np.where(gone, random.normal(0, QUALITY, world.items), quality)
             made = made + [left.sum(), gone.sum()]
             # Its spread stays: what it keeps of itself and what comes anew add up to one.
             step = random.normal(0, APPEAL, world.categories)
-            appeal = np.sqrt(1 - world.drift) * appeal + np.sqrt(world.drift) * step
+            appeal = np.sqrt(1 - world.turnover) * appeal + np.sqrt(world.turnover) * step
         yield _draw_day(random, world, day, (users, favourites), (items, category, quality), appeal)
 
 

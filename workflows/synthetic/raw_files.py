@@ -1,9 +1,9 @@
-"""What all synthesizers share: options that are checked at once, and lines of raw files."""
+"""What all synthesizers share: power laws, keys, and lines of raw files."""
 
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, cast
 
@@ -12,37 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...foundation.exceptions import MerlinSimError
-
 ALPHA = 1.45
 """Of keys in the published synthetic data."""
 Integers = npt.NDArray[np.int64]
-
-
-def check_options(
-    options: object,
-    least: Mapping[str, float],
-    shares: Iterable[str] = (),
-    others: Iterable[tuple[bool, str]] = (),
-) -> None:
-    """Gather every problem of attributes, raise once.
-
-    ``least`` has the smallest values, ``shares`` names those between 0 and 1, and ``others`` has
-    whether something else holds, and what to say where it does not.
-    """
-    problems = [
-        f"`{name}` should be {limit} or more. Received: {getattr(options, name)}"
-        for name, limit in least.items()
-        if not getattr(options, name) >= limit
-    ]
-    problems += [
-        f"`{name}` should lie between 0 and 1. Received: {getattr(options, name)}"
-        for name in shares
-        if not 0 <= getattr(options, name) <= 1
-    ]
-    problems += [problem for holds, problem in others if not holds]
-    if problems:
-        raise MerlinSimError("\n".join(problems))
 
 
 def open_raw(path: Path, compress: bool) -> IO[bytes]:

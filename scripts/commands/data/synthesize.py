@@ -4,41 +4,30 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
 from ....foundation.files import staged_directory
+from ....foundation.settings import settings_of
 from ....workflows.synthetic.amazon_logs import PlantedBehaviour, synthesize
+from ....workflows.synthetic.click_days import (
+    DriftingWorld,
+    PlantedClicks,
+    synthesize_days,
+    write_days,
+)
+from ...options.preprocess_options import with_options
+from ...options.setting_options import options_of, setting_options
 from ...options.shared_options import overwrite_directory
 
 
 @click.group(invoke_without_command=True)
 @click.option("--output", type=Path, help="Directory to make.  [required]")
-@click.option("--users", default=2_000, show_default=True, help="Users, short ones included.")
 @click.option("--items", default=None, type=int, help="Items. [default: 5 per user]")
 @click.option("--categories", default=None, type=int, help="Categories. [default: items / 50]")
-@click.option(
-    "--mean_length", default=60.0, show_default=True, help="Interactions per active user."
-)
-@click.option("--short_users", default=0.2, show_default=True, help="Share of users below 20.")
-@click.option(
-    "--long_term",
-    default=0.4,
-    show_default=True,
-    help="Probability that an interaction returns to a lifelong interest: the part of the "
-    "behaviour that only a model of the long history can see.",
-)
-@click.option(
-    "--short_term",
-    default=0.3,
-    show_default=True,
-    help="Probability that an interaction follows the drifting interest of the moment. "
-    "What is left of 1 is noise.",
-)
-@click.option("--interests", default=10, show_default=True, help="Lifelong interests per user.")
-@click.option("--episode_length", default=8.0, show_default=True, help="Interactions until drift.")
-@click.option("--duplicates", default=0.001, show_default=True, help="Share written twice.")
+@with_options(setting_options(PlantedBehaviour, settings_of(PlantedBehaviour)))
 @click.option(
     "--missing_metadata", default=0.05, show_default=True, help="Share of items without metadata."
 )
@@ -46,27 +35,19 @@ from ...options.shared_options import overwrite_directory
     "--review_text", default=0, show_default=True, help="Characters of review text per line."
 )
 @click.option("--gzip", "compress", is_flag=True, help="Write .json.gz files.")
-@click.option("--seed", default=12345, show_default=True, help="Same seed, same bytes.")
 @overwrite_directory
 @click.pass_context
 def command(
     context: click.Context,
+    /,
     output: Path | None,
-    users: int,
     items: int | None,
     categories: int | None,
-    mean_length: float,
-    short_users: float,
-    long_term: float,
-    short_term: float,
-    interests: int,
-    episode_length: float,
-    duplicates: float,
     missing_metadata: float,
     review_text: int,
     compress: bool,
-    seed: int,
     overwrite: bool,
+    **planted: Any,
 ) -> None:
     """Write synthetic raw logs: reviews_Books.json and meta_Books.json.
 
@@ -80,20 +61,9 @@ def command(
         return
     if output is None:
         raise click.UsageError("Missing option '--output'.")
-    items = 5 * users if items is None else items
-    behaviour = PlantedBehaviour(
-        users=users,
-        items=items,
-        categories=max(1, items // 50) if categories is None else categories,
-        mean_length=mean_length,
-        short_users=short_users,
-        long_term=long_term,
-        short_term=short_term,
-        interests=interests,
-        episode_length=episode_length,
-        duplicates=duplicates,
-        seed=seed,
-    )
+    items = 5 * planted["users"] if items is None else items
+    categories = max(1, items // 50) if categories is None else categories
+    behaviour = PlantedBehaviour(items, categories, **planted)
     started = time.monotonic()
     with staged_directory(output, overwrite=overwrite, say=click.echo) as directory:
         written = synthesize(
@@ -123,45 +93,22 @@ def _refuse_options_before(context: click.Context) -> None:
 @command.command("criteo")
 @click.option("--output", type=Path, required=True, help="Directory to make.")
 @click.option("--days", default=3, show_default=True, help="Day files: day_0, day_1 and so on.")
-@click.option("--rows_per_day", default=20_000, show_default=True, help="Rows of each.")
-@click.option(
-    "--most_keys", default=100_000, show_default=True, help="Different keys of a column at most."
-)
-@click.option(
-    "--strength",
-    default=1.0,
-    show_default=True,
-    help="How much keys and numbers say of a click; 0 for clicks by chance.",
-)
-@click.option(
-    "--missing", default=0.05, show_default=True, help="Share of keys and numbers left out."
-)
+@options_of(PlantedClicks, "planted")
 @click.option("--gzip", "compress", is_flag=True, help="Write .gz files.")
-@click.option("--seed", default=1, show_default=True, help="Same seed, same bytes.")
 @overwrite_directory
 def criteo(
-    output: Path,
-    days: int,
-    rows_per_day: int,
-    most_keys: int,
-    strength: float,
-    missing: float,
-    compress: bool,
-    seed: int,
-    overwrite: bool,
+    output: Path, days: int, planted: PlantedClicks, compress: bool, overwrite: bool
 ) -> None:
     """Write click logs as Criteo's: day_0, day_1 and so on, tab-separated.
 
     Keys follow a power law; clicks depend on keys, on pairs of keys and on numbers.
     """
     from ....foundation.progress import Terminal
-    from ....workflows.synthetic.click_days import PlantedClicks, synthesize_days
 
-    planted = PlantedClicks(rows_per_day, most_keys, strength=strength, missing=missing, seed=seed)
     started = time.monotonic()
     with staged_directory(output, overwrite=overwrite, say=click.echo) as directory:
         clicked = synthesize_days(directory, planted, days, compress=compress, narrator=Terminal())
-    rows = days * rows_per_day
+    rows = days * planted.rows_per_day
     click.echo(
         f"{output}: {rows:,} rows of {days} days, {clicked / rows:.1%} of them clicked, in "
         f"{time.monotonic() - started:.1f} s"
@@ -171,42 +118,19 @@ def criteo(
 @command.command("days")
 @click.option("--output", type=Path, required=True, help="Directory to make.")
 @click.option("--days", default=14, show_default=True, help="Files: day_00.csv and so on.")
-@click.option("--users", default=2000, show_default=True, help="Users at any time.")
-@click.option("--items", default=1000, show_default=True, help="Items at any time.")
-@click.option("--categories", default=50, show_default=True, help="Categories of items.")
-@click.option("--shown", default=10, show_default=True, help="Items that a user sees in a day.")
-@click.option(
-    "--turnover",
-    "drift",
-    default=0.05,
-    show_default=True,
-    help="Share of users, items and favourites that change from day to day; 0: nothing does.",
-)
-@click.option("--seed", default=1, show_default=True, help="Same seed, same bytes.")
+@options_of(DriftingWorld, "world")
 @overwrite_directory
-def days_of_drift(
-    output: Path,
-    days: int,
-    users: int,
-    items: int,
-    categories: int,
-    shown: int,
-    drift: float,
-    seed: int,
-    overwrite: bool,
-) -> None:
+def days_of_drift(output: Path, days: int, world: DriftingWorld, overwrite: bool) -> None:
     """Write days of clicks in a world that changes: new users and items, other tastes.
 
     Files for `preprocess log --label_column clicked`: user, item, category, time, clicked.
     """
     from ....foundation.progress import Terminal
-    from ....workflows.synthetic.click_days import DriftingWorld, write_days
 
-    world = DriftingWorld(users, items, categories, shown, drift, seed)
     started = time.monotonic()
     with staged_directory(output, overwrite=overwrite, say=click.echo) as directory:
         rates = write_days(directory, world, days, Terminal())
-    rows = days * users * shown
+    rows = days * world.users * world.shown
     click.echo(
         f"{output}: {rows:,} rows of {days} days, {sum(rates) / days:.1%} of them clicked, in "
         f"{time.monotonic() - started:.1f} s"

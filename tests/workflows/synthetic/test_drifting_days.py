@@ -15,7 +15,7 @@ from merlin_sim.workflows.synthetic.click_days import (
     write_days,
 )
 
-WORLD = DriftingWorld(users=500, items=300, categories=20, shown=8, drift=0.1, seed=3)
+WORLD = DriftingWorld(users=500, items=300, categories=20, shown=8, turnover=0.1, seed=3)
 
 
 def test_a_share_of_users_and_items_is_new_each_day_and_none_comes_back():
@@ -35,7 +35,7 @@ def test_a_share_of_users_and_items_is_new_each_day_and_none_comes_back():
 
 
 def test_a_world_without_drift_stays_as_it_is():
-    days = list(draw_days(DriftingWorld(users=200, items=100, drift=0.0), 3))
+    days = list(draw_days(DriftingWorld(users=200, items=100, turnover=0.0), 3))
     chances = [dict(zip(zip(d.user, d.item, strict=True), d.chance, strict=True)) for d in days]
     shared = set(chances[0]) & set(chances[2])
     assert len(shared) > 50
@@ -76,7 +76,11 @@ def test_the_command_writes_them_and_refuses_what_cannot_be(tmp_path):
     found = answer("data", "synthesize", "days", "--output", tmp_path / "no", "--days", 0, *small)
     assert found.returncode == 2 and "`days` should be a positive integer" in found.stderr
     with pytest.raises(MerlinSimError) as raised:
-        DriftingWorld(users=0, items=10, drift=2)
-    for said in ("`users` should be 1 or more", "`drift` should lie", "`items` should be as many"):
-        assert said in str(raised.value)
+        DriftingWorld(users=0, items=10, turnover=2)
+    problems = str(raised.value).splitlines()
+    assert [problem.partition(". ")[0] for problem in problems] == [
+        "`users` should be a positive integer",
+        "`turnover` should be 0 or more, at most 1",
+        "`items` should be as many as `categories` or more",
+    ]
     assert not (tmp_path / "no").exists()
