@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import click
@@ -16,26 +15,20 @@ from ...parallel.placement.planner import (
     bytes_to_host,
     part_costs,
     rank_bytes,
-    rank_costs,
 )
 from ...training.runs.run_config import SPREAD, RunConfig
 from ...training.runs.table_plan import plan_of, wanted_of
 from ..options.run_options import MODEL, settle, take_model_options
 from ..options.setting_options import setting_options
+from ..options.shared_options import with_options
 from ..options.short_help import ShortHelp
 
-OF_TRAIN = [
+OF_TRAIN = with_options(
     *setting_options(RunConfig, ["dataset_dir", "feature_spec"]),
     *MODEL,
     *setting_options(RunConfig, ["optimizer", "global_batch_size", "cut", "memory", "host_memory"]),
-]
+)
 """What ``train`` has too, with its defaults."""
-
-
-def _with_options_of_train(function: Callable[..., Any]) -> Callable[..., Any]:
-    for add in reversed(OF_TRAIN):
-        function = add(function)
-    return function
 
 
 @click.command(
@@ -53,7 +46,7 @@ def _with_options_of_train(function: Callable[..., Any]) -> Callable[..., Any]:
     show_default=True,
     help="Machines that share the ranks evenly; shows what travels between them.",
 )
-@_with_options_of_train
+@OF_TRAIN
 def command(ranks: int, nodes: int, **values: Any) -> None:
     """Show where `train --tables spread` puts a model's tables, table by table and rank by rank.
 
@@ -118,7 +111,8 @@ def _print_ranks(plan: Plan, wanted: Wanted) -> None:
     sent = bytes_between(plan, wanted.samples)
     rows = []
     for rank in range(plan.ranks):
-        parts = [sum(part) for part in zip(*rank_costs(plan, rank, wanted))]  # noqa: B905
+        costs = (part_costs(placed, rank, wanted) for placed in plan.tables)
+        parts = [sum(part) for part in zip(*costs)]  # noqa: B905
         held = [rank_bytes(plan, rank, wanted, on_host) for on_host in (False, True)]
         travel = (sent[rank].sum(), sent[:, rank].sum())
         sizes = (*parts, *held[: 2 if wanted.host_memory else 1], *travel)

@@ -16,9 +16,24 @@ from ...workflows.rules import (
     TRAIN_ROWS,
 )
 from ...workflows.text_lines import FAIL, POLICIES
-from .shared_options import overwrite_directory
+from .shared_options import overwrite_directory, with_options
 
-RULES = (
+bad_rows_option = click.option(
+    "--on_bad_rows",
+    type=click.Choice(POLICIES),
+    default=FAIL,
+    show_default=True,
+    help="Stop at a row that cannot be read, or leave it out and count it.",
+)
+output_path_option = click.option(
+    "--output",
+    "--output_path",
+    "output_path",
+    type=Path,
+    required=True,
+    help="Dataset directory to make.",
+)
+rule_options = with_options(
     click.option(
         "--max_sequence_length",
         default=100,
@@ -55,17 +70,15 @@ RULES = (
         "is drawn]",
     ),
 )
-FEATURE_VALUES_OPTION = (
-    click.option(
-        "--feature_values",
-        type=click.Choice(FEATURE_VALUES),
-        default=AS_OF_SAMPLE,
-        show_default=True,
-        help="Which values of users' and items' features a sample has: as_of_sample: the last ones "
-        "that the log knows at the sample's own time; latest: the last ones of the log, of items "
-        "those in the rows of --fit_on. The latest leak: training sees values that came after its "
-        "samples.",
-    ),
+feature_values_option = click.option(
+    "--feature_values",
+    type=click.Choice(FEATURE_VALUES),
+    default=AS_OF_SAMPLE,
+    show_default=True,
+    help="Which values of users' and items' features a sample has: as_of_sample: the last ones "
+    "that the log knows at the sample's own time; latest: the last ones of the log, of items "
+    "those in the rows of --fit_on. The latest leak: training sees values that came after its "
+    "samples.",
 )
 
 
@@ -82,7 +95,7 @@ def fit_on(default: str) -> Any:
     )
 
 
-SPLIT = (
+split_options = with_options(
     click.option(
         "--test_from",
         metavar="TIME",
@@ -103,31 +116,27 @@ SPLIT = (
         "--validation_users", type=click.FloatRange(0, 1), help="Share of users who validate."
     ),
 )
-EQUAL_TIMES = (
-    click.option(
-        "--order_of_equal_times",
-        "equal_times",
-        type=click.Choice(("unknown", "log", "hash")),
-        default="unknown",
-        show_default=True,
-        help="Interactions of one user and one time. unknown: a sample's history holds only what "
-        "came before the sample's own time. log: the order of their rows is true, and those "
-        "before a sample are its history. hash: a hash orders them, and those before a sample are "
-        "its history. (With --label_column a history never holds what has the sample's own time.)",
-    ),
+equal_times_option = click.option(
+    "--order_of_equal_times",
+    "equal_times",
+    type=click.Choice(("unknown", "log", "hash")),
+    default="unknown",
+    show_default=True,
+    help="Interactions of one user and one time. unknown: a sample's history holds only what "
+    "came before the sample's own time. log: the order of their rows is true, and those "
+    "before a sample are its history. hash: a hash orders them, and those before a sample are "
+    "its history. (With --label_column a history never holds what has the sample's own time.)",
 )
-VALIDATION = (
-    click.option(
-        "--validation",
-        type=click.Choice(("newest", "none")),
-        default="newest",
-        show_default=True,
-        help="What validates where no other option says so. newest: of what would train, each "
-        "user's last interaction; with --test_from the newest tenth; with --test_users as many "
-        "users as test.",
-    ),
+validation_option = click.option(
+    "--validation",
+    type=click.Choice(("newest", "none")),
+    default="newest",
+    show_default=True,
+    help="What validates where no other option says so. newest: of what would train, each "
+    "user's last interaction; with --test_from the newest tenth; with --test_users as many "
+    "users as test.",
 )
-FILES_OF_SPLIT = (
+files_of_split = with_options(
     click.option(
         "--test_path",
         "test_files",
@@ -145,34 +154,28 @@ FILES_OF_SPLIT = (
     ),
 )
 HOW = "Draw negatives as often as they were taken, or each item as often as any other"
-NEGATIVES_OPTION = (
-    click.option(
-        "--negatives",
-        type=click.Choice(NEGATIVES),
-        default=POPULARITY,
-        show_default=True,
-        help=f"{HOW}.",
-    ),
+negatives_option = click.option(
+    "--negatives",
+    type=click.Choice(NEGATIVES),
+    default=POPULARITY,
+    show_default=True,
+    help=f"{HOW}.",
 )
-NEGATIVES_OR_NONE = (
-    click.option(
-        "--negatives",
-        type=click.Choice(DRAWS),
-        help=f"{HOW}, or none: the log has them. Negative histories are drawn in any case. "
-        "[default: popularity; none with --label_column]",
-    ),
+negatives_or_none_option = click.option(
+    "--negatives",
+    type=click.Choice(DRAWS),
+    help=f"{HOW}, or none: the log has them. Negative histories are drawn in any case. "
+    "[default: popularity; none with --label_column]",
 )
-LAYOUT = (
-    click.option(
-        "--layout",
-        type=click.Choice(("samples", "users")),
-        default="samples",
-        show_default=True,
-        help="One row per sample, each with a copy of its history; or one row per user, of which "
-        "training and inference make the same samples, and which is written sooner.",
-    ),
+layout_option = click.option(
+    "--layout",
+    type=click.Choice(("samples", "users")),
+    default="samples",
+    show_default=True,
+    help="One row per sample, each with a copy of its history; or one row per user, of which "
+    "training and inference make the same samples, and which is written sooner.",
 )
-NEXT_DAY = (
+next_day_options = with_options(
     click.option(
         "--grow",
         is_flag=True,
@@ -186,20 +189,14 @@ NEXT_DAY = (
         "this log alone, and users count with their interactions of both.",
     ),
 )
-RUN = (
+run_options = with_options(
     click.option(
         "--fitted",
         type=Path,
         help="An earlier dataset whose ids to use instead of fitting: for the next day's data. "
         "Rules that are not given are those of that dataset.",
     ),
-    click.option(
-        "--on_bad_rows",
-        type=click.Choice(POLICIES),
-        default=FAIL,
-        show_default=True,
-        help="Stop at a row that cannot be read, or leave it out and count it.",
-    ),
+    bad_rows_option,
     click.option(
         "--scheduler",
         default="auto",
@@ -211,24 +208,11 @@ RUN = (
     ),
     overwrite_directory,
 )
-WORKERS = (
-    click.option(
-        "--workers",
-        type=int,
-        help="Worker processes, or threads of --scheduler single. [default: threads, one per core]",
-    ),
+workers_option = click.option(
+    "--workers",
+    type=int,
+    help="Worker processes, or threads of --scheduler single. [default: threads, one per core]",
 )
-
-
-def with_options(options: tuple[Any, ...]) -> Any:
-    """Decorate a command with options, shown in their order."""
-
-    def decorate(function: Any) -> Any:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
 
 
 def names(

@@ -32,40 +32,6 @@ def index_option(required: bool) -> Callable[[Any], Any]:
     return click.option("--index", "index_path", type=Path, required=required, help=text)
 
 
-def endpoint_options(function: Callable[..., Any]) -> Any:
-    """Add what a server recommends by; the command gets its models as ``endpoints``."""
-
-    @functools.wraps(function)
-    def with_endpoint(
-        *,
-        towers: Path | None,
-        index_path: Path | None,
-        rules_path: Path | None,
-        retrieved: int,
-        **values: Any,
-    ) -> Any:
-        if towers is None:
-            if (index_path, rules_path, retrieved) != (None, None, RETRIEVED):
-                raise click.UsageError(
-                    "expected --index, --rules and --retrieved with --towers only."
-                )
-            return function(endpoints=(), **values)
-        if index_path is None or values["histories"] is None:
-            raise click.UsageError("expected --index and --histories with --towers.")
-        from ...serving.retrieval.endpoint import RecommendEndpoint
-
-        endpoint = RecommendEndpoint(towers, index_path, rules_path, retrieved)
-        return function(endpoints=(endpoint,), **values)
-
-    towers = click.option(
-        "--towers",
-        type=Path,
-        help="Answer what users should see, too, at /recommend: an exported two-tower model that "
-        "retrieves what SERVABLE scores. Needs --index and --histories.",
-    )
-    return towers(index_option(False)(RULES(MOST_RETRIEVED(with_endpoint))))
-
-
 def stage_options(function: Callable[..., Any]) -> Any:
     """Add what names the four stages; the command gets ``open_stages`` and ``facts``.
 

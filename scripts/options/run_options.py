@@ -26,6 +26,7 @@ from .devices import settle_for_model
 from .model_options import model_options, option, parse_own
 from .readable_dataset import readable_dataset
 from .setting_options import setting_option, setting_options
+from .shared_options import with_options
 
 # Published options without meaning here -> why, and the published default.
 WITHOUT_MEANING = {
@@ -129,13 +130,7 @@ OPTIONS = [
 
 def run_options(mode: str) -> Callable[[Any], Any]:
     """Decorate a command with all options of a run; ``--mode`` is ``mode`` by default."""
-
-    def decorate(function: Any) -> Any:
-        for add in reversed([*OPTIONS, setting_option(RunConfig, "mode", mode)]):
-            function = add(function)
-        return function
-
-    return decorate
+    return with_options(*OPTIONS, setting_option(RunConfig, "mode", mode))
 
 
 def to_run_config(ctx: click.Context, values: dict[str, Any]) -> RunConfig:

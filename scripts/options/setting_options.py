@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from ...foundation.settings import kind_of, settings_of
+from .shared_options import with_options
 
 
 def setting_options(cls: type, names: Iterable[str]) -> list[Callable[[Any], Any]]:
@@ -43,7 +44,6 @@ def options_of(cls: type, into: str) -> Callable[[Any], Any]:
             own = {name: values.pop(name) for name in names}
             return function(**{into: cls(**own)}, **values)
 
-        options = reversed(setting_options(cls, names))
-        return functools.reduce(lambda found, add: add(found), options, with_settings)
+        return with_options(*setting_options(cls, names))(with_settings)
 
     return decorate

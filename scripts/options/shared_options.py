@@ -12,6 +12,12 @@ import click
 from ...parallel.checkpoints.asked_step import BEST, WANTED, is_choice
 from ...schemas.layout_names import PUBLISHED, LayoutNames
 
+
+def with_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Make one decorator of options, which are shown in their order."""
+    return lambda function: functools.reduce(lambda f, add: add(f), reversed(options), function)
+
+
 overwrite_directory = click.option(
     "--overwrite", is_flag=True, help="Replace the output directory."
 )
@@ -27,14 +33,13 @@ def layout_names(function: Callable[..., Any]) -> Callable[..., Any]:
         names = LayoutNames(train_split_dir, test_split_dir, metadata_file)
         return function(names=names, **values)
 
-    options = (
+    defaults = (
         ("--train_split_dir", PUBLISHED.train, "Directory of train's parquet files."),
         ("--test_split_dir", PUBLISHED.test, "Directory of test's."),
         ("--metadata_file", PUBLISHED.metadata, "File of cardinalities."),
     )
-    found: Callable[..., Any] = with_names
-    for name, default, text in reversed(options):
-        found = click.option(name, default=default, show_default=True, help=text)(found)
+    options = (click.option(n, default=d, show_default=True, help=text) for n, d, text in defaults)
+    found: Callable[..., Any] = with_options(*options)(with_names)
     return found
 
 
@@ -46,7 +51,7 @@ def _step(ctx: click.Context, param: click.Parameter, value: str) -> str:
 
 def checkpoint_options(required: bool) -> Callable[[Any], Any]:
     """Add what names a trained model: its checkpoint, and the dataset of its run."""
-    options = (
+    return with_options(
         click.option(
             "--load_checkpoint_path",
             type=Path,
@@ -71,4 +76,3 @@ def checkpoint_options(required: bool) -> Callable[[Any], Any]:
             help="Its spec's name.",
         ),
     )
-    return lambda function: functools.reduce(lambda f, add: add(f), reversed(options), function)

@@ -18,16 +18,15 @@ from ....workflows.synthetic.click_days import (
     synthesize_days,
     write_days,
 )
-from ...options.preprocess_options import with_options
 from ...options.setting_options import options_of, setting_options
-from ...options.shared_options import overwrite_directory
+from ...options.shared_options import overwrite_directory, with_options
 
 
 @click.group(invoke_without_command=True)
 @click.option("--output", type=Path, help="Directory to make.  [required]")
 @click.option("--items", default=None, type=int, help="Items. [default: 5 per user]")
 @click.option("--categories", default=None, type=int, help="Categories. [default: items / 50]")
-@with_options(setting_options(PlantedBehaviour, settings_of(PlantedBehaviour)))
+@with_options(*setting_options(PlantedBehaviour, settings_of(PlantedBehaviour)))
 @click.option(
     "--missing_metadata", default=0.05, show_default=True, help="Share of items without metadata."
 )

@@ -12,7 +12,7 @@ import click
 from ...text_table import text_table
 
 if TYPE_CHECKING:
-    from ....serving.deployment.registry import Version
+    from ....serving.deployment.registry import Registry, Version
 
 HEAD = ("", "Version", "Added", "Model", "Checkpoint", "Dataset", "Test AUC", "Gate")
 registry_argument = click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
@@ -43,9 +43,7 @@ def command() -> None:
 )
 def add(directory: Path, servable: Path, run: Path | None, gate: Path | None) -> None:
     """Copy SERVABLE into DIRECTORY as its next version; print its number."""
-    from ....serving.deployment.registry import Registry
-
-    version = Registry(directory).add(servable, run, gate)
+    version = _opened(directory).add(servable, run, gate)
     click.echo(f"version {version.number}")
 
 
@@ -54,9 +52,7 @@ def add(directory: Path, servable: Path, run: Path | None, gate: Path | None) ->
 @click.option("--json", "as_json", is_flag=True, help="All that is known, as JSON.")
 def list_versions(directory: Path, as_json: bool) -> None:
     """List the versions in DIRECTORY, oldest first, and which is current (*)."""
-    from ....serving.deployment.registry import Registry
-
-    registry = Registry(directory)
+    registry = _opened(directory)
     versions, current = registry.versions(), registry.current
     if as_json:
         document = {
@@ -75,9 +71,7 @@ def list_versions(directory: Path, as_json: bool) -> None:
 @click.option("--force", is_flag=True, help="Overrule a gate that it did not pass.")
 def promote(directory: Path, version: int, force: bool) -> None:
     """Let VERSION be the current one; refused where it did not pass its gate."""
-    from ....serving.deployment.registry import Registry
-
-    registry = Registry(directory)
+    registry = _opened(directory)
     registry.promote(version, force)
     passed = registry.version(version).passed
     if not passed:
@@ -90,9 +84,7 @@ def promote(directory: Path, version: int, force: bool) -> None:
 @registry_argument
 def rollback(directory: Path) -> None:
     """Let the version be current again that was before."""
-    from ....serving.deployment.registry import Registry
-
-    current, replaced = Registry(directory).rollback()
+    current, replaced = _opened(directory).rollback()
     click.echo(f"version {current} is current, in place of {replaced}")
 
 
@@ -106,11 +98,15 @@ def rollback(directory: Path) -> None:
 )
 def prune(directory: Path, keep: int) -> None:
     """Remove old versions; those that a server of this machine has stay."""
-    from ....serving.deployment.registry import Registry
-
-    removed = Registry(directory).prune(keep, click.echo)
+    removed = _opened(directory).prune(keep, click.echo)
     versions = ", ".join(map(str, removed))
     click.echo(f"removed: {versions}" if removed else "nothing to remove")
+
+
+def _opened(directory: Path) -> Registry:
+    from ....serving.deployment.registry import Registry
+
+    return Registry(directory)
 
 
 def _row(version: Version, current: int | None) -> list[str]:

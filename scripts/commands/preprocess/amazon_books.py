@@ -12,14 +12,14 @@ from ....foundation.exceptions import MerlinSimError
 from ....workflows.rules import ALL_ROWS, ITEM_ORDER
 from ...options.devices import settle_for_tables
 from ...options.preprocess_options import (
-    LAYOUT,
-    NEGATIVES_OPTION,
-    NEXT_DAY,
-    RULES,
-    RUN,
-    SPLIT,
     fit_on,
-    with_options,
+    layout_option,
+    negatives_option,
+    next_day_options,
+    output_path_option,
+    rule_options,
+    run_options,
+    split_options,
 )
 from ...options.short_help import ShortHelp
 from .fitted_settings import earlier_of, load_fitted, rules_of, say_done
@@ -40,23 +40,16 @@ from .fitted_settings import earlier_of, load_fitted, rules_of, say_done
     required=True,
     help="Directory of the raw files, .json or .json.gz.",
 )
-@click.option(
-    "--output",
-    "--output_path",
-    "output_path",
-    type=Path,
-    required=True,
-    help="Dataset directory to make.",
-)
+@output_path_option
 @click.option("--metadata_file_name", default="meta_Books.json", show_default=True)
 @click.option("--reviews_file_name", default="reviews_Books.json", show_default=True)
-@with_options(RULES)
-@with_options(NEGATIVES_OPTION)
+@rule_options
+@negatives_option
 @fit_on(ALL_ROWS)
-@with_options(SPLIT)
-@with_options(LAYOUT)
-@with_options(NEXT_DAY)
-@with_options(RUN)
+@split_options
+@layout_option
+@next_day_options
+@run_options
 @click.option(
     "--metadata_loader_n_proc",
     type=int,

@@ -10,7 +10,12 @@ from click.core import ParameterSource
 
 from ....foundation.exceptions import MerlinSimError
 from ...options.devices import settle_for_tables
-from ...options.preprocess_options import RUN, WORKERS, names, with_options
+from ...options.preprocess_options import (
+    names,
+    output_path_option,
+    run_options,
+    workers_option,
+)
 from .findings import say_findings
 
 
@@ -18,14 +23,7 @@ from .findings import say_findings
 @click.option(
     "--criteo_path", type=Path, required=True, help="Directory of day files, plain or .gz."
 )
-@click.option(
-    "--output",
-    "--output_path",
-    "output_path",
-    type=Path,
-    required=True,
-    help="Dataset directory to make.",
-)
+@output_path_option
 @click.option("--file_pattern", default="day_*", show_default=True, help="Names of the files.")
 @click.option(
     "--frequency_threshold",
@@ -53,8 +51,8 @@ from .findings import say_findings
 @click.option(
     "--test_share", default=0.0, help="Share of all rows, the last, that test; not by files then."
 )
-@with_options(RUN)
-@with_options(WORKERS)
+@run_options
+@workers_option
 def criteo(
     criteo_path: Path,
     output_path: Path,

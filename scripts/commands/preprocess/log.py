@@ -14,23 +14,24 @@ from ....workflows.feature import TIMESTAMP_UNITS
 from ....workflows.rules import NONE, TRAIN_ROWS
 from ...options.devices import settle_for_tables
 from ...options.preprocess_options import (
-    EQUAL_TIMES,
-    FEATURE_VALUES_OPTION,
-    FILES_OF_SPLIT,
-    LAYOUT,
-    NEGATIVES_OR_NONE,
-    NEXT_DAY,
-    RULES,
-    RUN,
-    SPLIT,
-    VALIDATION,
-    WORKERS,
+    equal_times_option,
+    feature_values_option,
+    files_of_split,
     fit_on,
+    layout_option,
     names,
-    with_options,
+    negatives_or_none_option,
+    next_day_options,
+    output_path_option,
+    rule_options,
+    run_options,
+    split_options,
+    validation_option,
+    workers_option,
 )
 from ...options.short_help import ShortHelp
 from .fitted_settings import (
+    COLUMN_OPTIONS,
     columns_of,
     earlier_of,
     features_of,
@@ -53,17 +54,10 @@ from .fitted_settings import (
     ),
 )  # fmt: skip
 @click.argument("files", nargs=-1, required=True, type=Path)
-@click.option(
-    "--output",
-    "--output_path",
-    "output_path",
-    type=Path,
-    required=True,
-    help="Dataset directory to make.",
-)
-@click.option("--user_column", help="Whose behaviour it is.")
-@click.option("--item_column", help="What was interacted with.")
-@click.option("--timestamp_column", help="When: numbers, or dates and times.")
+@output_path_option
+@click.option("--user_column", "user", help="Whose behaviour it is.")
+@click.option("--item_column", "item", help="What was interacted with.")
+@click.option("--timestamp_column", "timestamp", help="When: numbers, or dates and times.")
 @click.option(
     "--timestamp_unit",
     type=click.Choice(TIMESTAMP_UNITS),
@@ -71,18 +65,26 @@ from .fitted_settings import (
     "nothing more. [default: s; an order where all are before 1990]",
 )
 @click.option(
-    "--user_feature_columns", callback=names, help="Further columns of the user, between commas."
+    "--user_feature_columns",
+    "user_features",
+    callback=names,
+    help="Further columns of the user, between commas.",
 )
 @click.option(
-    "--item_feature_columns", callback=names, help="Further columns of the item, between commas."
+    "--item_feature_columns",
+    "item_features",
+    callback=names,
+    help="Further columns of the item, between commas.",
 )
 @click.option(
     "--label_column",
+    "label",
     help="1 where the item was taken (clicked): it joins the history; 0 where it was shown and "
     "not taken. Both become samples. Without it every row is taken.",
 )
 @click.option(
     "--behaviour_column",
+    "behaviour",
     help="What was done (view, cart, buy), where the log has several behaviours. What is neither "
     "history nor predicted is left out.",
 )
@@ -108,31 +110,22 @@ from .fitted_settings import (
     help="Add how often the user, and all users, had the target item and each of its features "
     "before; with labels, at what share it was taken.",
 )
-@with_options(RULES)
-@with_options(NEGATIVES_OR_NONE)
-@with_options(FEATURE_VALUES_OPTION)
+@rule_options
+@negatives_or_none_option
+@feature_values_option
 @fit_on(TRAIN_ROWS)
-@with_options(SPLIT)
-@with_options(VALIDATION)
-@with_options(EQUAL_TIMES)
-@with_options(FILES_OF_SPLIT)
-@with_options(LAYOUT)
-@with_options(NEXT_DAY)
-@with_options(RUN)
-@with_options(WORKERS)
+@split_options
+@validation_option
+@equal_times_option
+@files_of_split
+@layout_option
+@next_day_options
+@run_options
+@workers_option
 def log(
     files: tuple[Path, ...],
     output_path: Path,
-    user_column: str | None,
-    item_column: str | None,
-    timestamp_column: str | None,
     timestamp_unit: str | None,
-    user_feature_columns: tuple[str, ...] | None,
-    item_feature_columns: tuple[str, ...] | None,
-    label_column: str | None,
-    behaviour_column: str | None,
-    history_behaviours: tuple[str, ...] | None,
-    target_behaviours: tuple[str, ...] | None,
     features_file: Path | None,
     counts: bool,
     workers: int | None,
@@ -145,7 +138,7 @@ def log(
     grow: bool,
     history: Path | None,
     layout: str,
-    **rules: Any,
+    **values: Any,
 ) -> None:
     """Preprocess a log of your own: CSV (.csv, .csv.gz, with a header) or parquet FILES.
 
@@ -169,18 +162,8 @@ def log(
     parts = parts_of_files(files, validation_files, test_files)
     files = (*files, *validation_files, *test_files)
     workflow = load_fitted(fitted, grow)
-    given = {
-        "user": user_column,
-        "item": item_column,
-        "timestamp": timestamp_column,
-        "user_features": user_feature_columns,
-        "item_features": item_feature_columns,
-        "label": label_column,
-        "behaviour": behaviour_column,
-        "history_behaviours": history_behaviours,
-        "target_behaviours": target_behaviours,
-        "features": features_of(features_file),
-    }
+    given = {name: values.pop(name) for name in COLUMN_OPTIONS if name in values}
+    given["features"] = features_of(features_file)
     columns = columns_of(given, features_file, fitted, workflow)
     columns = with_timestamp_unit(columns, timestamp_unit, fitted or features_file)
     if counts:
@@ -190,8 +173,8 @@ def log(
             )
         columns = columns.with_counts()
     source = TableLog(files, columns)
-    rules |= {"test_files": bool(test_files), "validation_files": bool(validation_files)}
-    sample_rules = rules_of(rules, workflow, NONE if columns.label else POPULARITY)
+    by_files = {"test_files": bool(test_files), "validation_files": bool(validation_files)}
+    sample_rules = rules_of(values | by_files, workflow, NONE if columns.label else POPULARITY)
     earlier = earlier_of(history, workflow)
     source.blocks()  # refuses a file without the columns, before any advice about it
     for name in unread_labels(source):

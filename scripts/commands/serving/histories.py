@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ....foundation.exceptions import MerlinSimError
-from ....workflows.text_lines import FAIL, POLICIES
+from ....foundation.requests import RequestError
+from ....serving.histories.open_store import open_store, shown_store
+from ....serving.histories.store import History, Interaction, key_text, parse_interaction
 from ...options.devices import settle_for_tables
-from ...options.preprocess_options import names
+from ...options.preprocess_options import bad_rows_option, names
 from ...options.store_options import StoreAddress
 from ...text_table import text_table
 
 if TYPE_CHECKING:
-    from ....serving.histories.store import Interaction
     from ....workflows.behaviour_columns import BehaviourColumns
 
 AT_ONCE = 1_000
@@ -57,13 +58,7 @@ def command() -> None:
     callback=names,
     help="Which of them make history, between commas.",
 )
-@click.option(
-    "--on_bad_rows",
-    type=click.Choice(POLICIES),
-    default=FAIL,
-    show_default=True,
-    help="Stop at a row that cannot be read, or leave it out and count it.",
-)
+@bad_rows_option
 @click.option(
     "--keep",
     type=click.IntRange(min=1),
@@ -88,7 +83,6 @@ def load(
 
     from ....foundation.progress import Terminal
     from ....serving.histories.loading import read_dataset, read_log
-    from ....serving.histories.open_store import open_store, shown_store
     from ....workflows.table_log import TableLog
     from ....workflows.text_lines import BadRows
 
@@ -155,8 +149,6 @@ def _columns(given: dict[str, Any], fitted: Path | None) -> BehaviourColumns:
 )
 def append(store: str, source: Iterable[bytes]) -> None:
     """Append interactions to STORE; prints how many, when they are kept."""
-    from ....serving.histories.open_store import open_store
-
     opened = open_store(store)
     count = 0
     try:
@@ -169,9 +161,6 @@ def append(store: str, source: Iterable[bytes]) -> None:
 
 
 def _pieces(lines: Iterable[bytes]) -> Iterator[list[Interaction]]:
-    from ....foundation.requests import RequestError
-    from ....serving.histories.store import parse_interaction
-
     piece: list[Interaction] = []
     for number, line in enumerate(lines, start=1):
         try:
@@ -194,9 +183,6 @@ def _pieces(lines: Iterable[bytes]) -> Iterator[list[Interaction]]:
 @click.option("--json", "as_json", is_flag=True, help="As a raw event has it.")
 def show(store: str, user: str, newest: int, as_json: bool) -> None:
     """Show the newest interactions of a user, oldest first."""
-    from ....serving.histories.open_store import open_store, shown_store
-    from ....serving.histories.store import History
-
     opened = open_store(store)
     found = (opened.read(key, newest) for key in _keys(user))
     history = next((history for history in found if history.items), History([], []))
@@ -215,8 +201,6 @@ def show(store: str, user: str, newest: int, as_json: bool) -> None:
 @click.option("--user", required=True, help="The user's key; as JSON where it is a number.")
 def delete(store: str, user: str) -> None:
     """Forget a user: remove all interactions of one from STORE; prints how many they were."""
-    from ....serving.histories.open_store import open_store, shown_store
-
     opened = open_store(store)
     count = next(filter(None, map(opened.delete, _keys(user))), 0)
     opened.close()
@@ -228,8 +212,6 @@ def delete(store: str, user: str) -> None:
 
 def _keys(user: str) -> list[str]:
     """What a store may call a user: a text, or where it is one a number."""
-    from ....serving.histories.store import key_text
-
     return [key_text(user, "user"), *([user] if user.removeprefix("-").isdigit() else [])]
 
 

@@ -6,20 +6,17 @@ import functools
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ....foundation.process_wide import silence_grpc_at_forks
 from ....serving.limits import Limits
 from ....serving.settings import LogSettings, ServerOptions
-from ...options.recommend_options import endpoint_options
+from ...options.recommend_options import MOST_RETRIEVED, RETRIEVED, RULES, index_option
 from ...options.setting_options import options_of
 from ...options.short_help import ShortHelp
 from ...options.store_options import store_option
-
-if TYPE_CHECKING:
-    from ....serving.triton.serve import Endpoint
 
 silence_grpc_at_forks()  # before anything brings gRPC
 
@@ -56,7 +53,15 @@ silence_grpc_at_forks()  # before anything brings gRPC
     help="Output directory of `merlin-sim drift`, whose newest report the page at / shows; by "
     "default `drift` in the registry.",
 )
-@endpoint_options
+@click.option(
+    "--towers",
+    type=Path,
+    help="Answer what users should see, too, at /recommend: an exported two-tower model that "
+    "retrieves what SERVABLE scores. Needs --index and --histories.",
+)
+@index_option(False)
+@RULES
+@MOST_RETRIEVED
 @options_of(Limits, "limits")
 @options_of(LogSettings, "log")
 def command(
@@ -66,7 +71,10 @@ def command(
     options: ServerOptions,
     histories: str | None,
     drift: Path | None,
-    endpoints: tuple[Endpoint, ...],
+    towers: Path | None,
+    index_path: Path | None,
+    rules_path: Path | None,
+    retrieved: int,
     limits: Limits,
     log: LogSettings,
 ) -> None:
@@ -77,6 +85,15 @@ def command(
     --towers it recommends, too. Triton is watched, and replaced where it ends or hangs. SIGTERM or
     Ctrl-C ends the server when the requests in flight are answered. Needs the extra `serve`.
     """
+    if towers is None and (index_path, rules_path, retrieved) != (None, None, RETRIEVED):
+        raise click.UsageError("expected --index, --rules and --retrieved with --towers only.")
+    if towers is not None and (index_path is None or histories is None):
+        raise click.UsageError("expected --index and --histories with --towers.")
+    endpoints = []
+    if towers is not None and index_path is not None:
+        from ....serving.retrieval.endpoint import RecommendEndpoint
+
+        endpoints.append(RecommendEndpoint(towers, index_path, rules_path, retrieved))
     from ....serving.servable import Servable
     from ....serving.triton.serve import Server
     from ....serving.versions import parse_canary
