@@ -6,10 +6,9 @@ import io
 import math
 import os
 import struct
-import weakref
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -151,13 +150,9 @@ class StoredArray:
     table: str | None
     parts: tuple[StoredPart, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return what JSON can hold."""
-        return asdict(self)
-
     @classmethod
     def parse(cls, entry: Any) -> StoredArray:
-        """Read what :meth:`to_dict` gave; whatever else it is given, some error comes of it."""
+        """Read it from JSON; whatever else it is given, some error comes of it."""
         parts = [
             StoredPart(str(part["file"]), Range(*part["rows"]), Range(*part["columns"]))
             for part in entry["parts"]
@@ -255,12 +250,11 @@ class StoredArrays(Mapping[str, Array]):
     """The arrays of a checkpoint, read when they are asked for.
 
     The files are held open, so that what was checked is what is read, even when another process
-    removes the checkpoint meanwhile. They are closed with this object.
+    removes the checkpoint meanwhile.
     """
 
     def __init__(self, files: Mapping[str, IO[bytes]], index: Mapping[str, StoredArray]) -> None:
         """Look at every part's header; no array is read yet."""
-        weakref.finalize(self, _close, list(files.values()))
         self.index = dict(index)
         self._files = dict(files)
         self._archives = {name: zipfile.ZipFile(file) for name, file in files.items()}
@@ -390,8 +384,3 @@ def _check_coverage(variable: str, array: StoredArray) -> None:
     fault = find_fault(extents(array.shape), [(p.rows, p.columns) for p in array.parts])
     if fault is not None:
         raise ValueError(f"{variable}: {fault}")
-
-
-def _close(files: list[IO[bytes]]) -> None:
-    for file in files:
-        file.close()

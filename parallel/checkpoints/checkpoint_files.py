@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -69,7 +70,7 @@ def write_checkpoint(
     path.mkdir(parents=True, exist_ok=True)
     files = write(path, parts)
     try:
-        index = {name: array.to_dict() for name, array in join_index(files).items()}
+        index = {name: asdict(array) for name, array in join_index(files).items()}
     except ValueError as error:
         raise CheckpointError(f"{path}: cannot be written: {error}.") from error
     manifest = json.dumps({**facts, "format": FORMAT, "arrays": index}, indent=1)
@@ -99,7 +100,7 @@ def read_checkpoint(path: Path, compared: Mapping[str, str] | None = None) -> Ch
             facts = _parse_facts(path, manifest)
         index = {name: StoredArray.parse(entry) for name, entry in facts.pop("arrays").items()}
         arrays = StoredArrays(opened, index)
-        stack.pop_all()  # the arrays keep their files open
+        weakref.finalize(arrays, stack.pop_all().close)  # the arrays keep their files open
     return Checkpoint(path, facts, arrays, sums)
 
 

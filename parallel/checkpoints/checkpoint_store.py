@@ -223,40 +223,23 @@ def choose_checkpoint(
         check: raises CheckpointError for a checkpoint that does not say what is needed.
     """
     store = CheckpointStore(directory)
-    if store.is_one_checkpoint:
-        return _named(store, step, say, check)
-    names = store.names()
+    names = [directory.name] if store.is_one_checkpoint else store.names()
     if step not in (BEST, NEWEST):
         wanted = f"step-{int(step):010d}"
         if wanted not in names:
-            raise _no_such_step(directory, step, names)
-        return CheckpointStore(directory / wanted).load(say, check)
+            steps = ", ".join(str(_steps(name)) for name in reversed(names)) or "none"
+            raise CheckpointError(
+                f"{directory}: `step` should be {BEST}, {NEWEST} or one of the steps that are "
+                f"there ({steps}). Received: {step}"
+            )
+        store = store if store.is_one_checkpoint else CheckpointStore(directory / wanted)
+    if store.is_one_checkpoint:
+        return store.load(say, check)
     first = store.ranking() if step == BEST else []
     rest = [name for name in names if name not in first]
     checkpoint = store.load(say, check, [*first, *rest])
     say(f"{checkpoint.path}: {_why(checkpoint, first, names, step)}")
     return checkpoint
-
-
-def _named(
-    store: CheckpointStore,
-    step: str,
-    say: Callable[[str], None],
-    check: Callable[[Checkpoint], None],
-) -> Checkpoint:
-    """Read the one checkpoint that a path names; another step than its own is refused."""
-    name = store.directory.name
-    if step not in (BEST, NEWEST) and name != f"step-{int(step):010d}":
-        raise _no_such_step(store.directory, step, [name])
-    return store.load(say, check)
-
-
-def _no_such_step(directory: Path, step: str, names: list[str]) -> CheckpointError:
-    steps = ", ".join(str(_steps(name)) for name in reversed(names)) or "none"
-    return CheckpointError(
-        f"{directory}: `step` should be {BEST}, {NEWEST} or one of the steps that are there "
-        f"({steps}). Received: {step}"
-    )
 
 
 def _steps(name: str) -> int:

@@ -60,11 +60,6 @@ def rank_bytes(plan: Plan, rank: int, wanted: Wanted, on_host: bool = False) -> 
     return sum(part_costs(placed, rank, wanted).held for placed in held)
 
 
-def rank_costs(plan: Plan, rank: int, wanted: Wanted) -> list[Costs]:
-    """Return the bytes of a rank's part of every table."""
-    return [part_costs(placed, rank, wanted) for placed in plan.tables]
-
-
 def part_costs(placed: Placed, rank: int, wanted: Wanted) -> Costs:
     """Return the bytes of a rank's part of one table."""
     shard = placed.of_rank(rank)

@@ -15,6 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from ...foundation.exceptions import MerlinSimError
 
@@ -44,13 +45,11 @@ def lengthen_gloo_timeout(seconds: float, environ: dict[str, str] | None = None)
     target.setdefault(GLOO_TIMEOUT, str(math.ceil(seconds)))
 
 
-class Rendezvous:
+class Rendezvous(NamedTuple):
     """The launcher's key-value server, as far as it is needed here."""
 
-    def __init__(self, host: str, port: int) -> None:
-        """Remember where it is."""
-        self.host = host
-        self.port = port
+    host: str
+    port: int
 
     @classmethod
     def of_launcher(cls, environ: Mapping[str, str]) -> Rendezvous | None:

@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType, TracebackType
+from types import FrameType
 
 from ...foundation.exceptions import Stopped
 
@@ -75,14 +75,10 @@ class StopRequest:
             self._before[name] = signal.signal(name, self._note)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         """Give the signals back."""
-        self._give_back()
+        for name, handler in self._before.items():
+            signal.signal(name, handler)  # type: ignore[arg-type]
 
     def __bool__(self) -> bool:
         """Return whether a stop was asked for."""
@@ -93,9 +89,5 @@ class StopRequest:
             self.received = signal.Signals(number).name
             self._first = time.monotonic()
         elif time.monotonic() - self._first > SAME:
-            self._give_back()
+            self.__exit__()
             signal.raise_signal(signal.Signals(number))
-
-    def _give_back(self) -> None:
-        for name, handler in self._before.items():
-            signal.signal(name, handler)  # type: ignore[arg-type]

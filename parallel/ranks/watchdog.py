@@ -25,7 +25,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import TextIO
 
 from ...foundation.exceptions import MerlinSimError
@@ -178,14 +177,10 @@ class Watchdog:
             self._thread(self._listen_to_first, connection)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         """Say goodbye, so that leaving is not mistaken for dying, or why this rank fails."""
         message: dict[str, object] = {"bye": True}
+        error = raised[1]
         if isinstance(error, Exception) and not isinstance(error, Interrupted):
             code = getattr(error, "exit_code", 1)
             message = {"failed": str(error) or type(error).__name__, "code": code}

@@ -169,7 +169,8 @@ class TrainStep:
                 gradient if i in self.own else without_filler(gradient, share > 0.0)
                 for i, gradient in enumerate(gradients)
             ]
-        overflow = self._overflow([gradients[i] for i in sorted(self.own)])
+        _, own_finite = self.loss_scale.unscale([gradients[i] for i in sorted(self.own)])
+        overflow = 1.0 - tf.cast(own_finite, tf.float32)  # in gradients that only this rank has
         sums = tf.concat([losses, [tf.cast(stop, tf.float32), counted, overflow]], axis=0)
         gradients, sums = average_gradients(
             gradients, sums, self.ranks, self.fp16_compression, self.dense_tables, self.own
@@ -186,11 +187,6 @@ class TrainStep:
         samples = sums[-2] * self.ranks.size
         flat = SampleBatch(columns, labels, sample_weight).flat()
         return StepResult(sums[:-3], sums[-3] > 0, finite, logits, samples, *flat)
-
-    def _overflow(self, gradients: list[Gradient]) -> tf.Tensor:
-        """Say with 1 that gradients of this rank's own are not finite."""
-        _, finite = self.loss_scale.unscale(gradients)
-        return 1.0 - tf.cast(finite, tf.float32)
 
     def _compute_gradients(
         self,
