@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
@@ -17,24 +16,6 @@ import tensorflow as tf
 from ...dataloader.behaviour_samples import Batch
 from ...dataloader.epoch_plan import EpochPlan
 from ...dataloader.loader import Loader
-
-
-@dataclass(frozen=True)
-class ReplayPlan:
-    """How many steps an epoch of the new data has, and the rows of each."""
-
-    new: EpochPlan
-    replayed: int
-    """Old rows in each global batch."""
-
-    @property
-    def steps(self) -> int:
-        """Steps of the epoch, the same on every rank."""
-        return self.new.steps
-
-    def batch_rows(self, step: int) -> int:
-        """Rows of the global batch of ``step``, new and old."""
-        return self.new.batch_rows(step) + self.replayed
 
 
 class ReplayFeed:
@@ -53,9 +34,9 @@ class ReplayFeed:
         """Samples of an epoch that are new."""
         return self._new.samples
 
-    def plan(self, epoch: int) -> ReplayPlan:
-        """Say how many steps an epoch has, and the rows of each."""
-        return ReplayPlan(self._new.plan(epoch), self._old.global_batch_size)
+    def plan(self, epoch: int) -> EpochPlan:
+        """Say how many steps an epoch has, and the new rows of each."""
+        return self._new.plan(epoch)
 
     @property
     def seed(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,18 +31,6 @@ def parse_replay(text: str) -> tuple[Path, float]:
     if not place or not 0 < share < 1:
         raise ValueError(text)
     return Path(place), share
-
-
-def replay_problems(text: str | None) -> Iterator[str]:
-    """Say what is wrong with what a run is to replay."""
-    try:
-        if text is not None:
-            parse_replay(text)
-    except ValueError:
-        yield (
-            "`replay` should be a directory and a share between 0 and 1, as days/monday:0.2. "
-            f"Received: {text!r}"
-        )
 
 
 def batch_shares(global_batch_size: int, share: float, unit: int) -> BatchShares:

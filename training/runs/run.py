@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow as tf
@@ -121,15 +121,13 @@ class RankLost(MerlinSimError):
     exit_code = EXIT_CODE
 
 
+@dataclass
 class Run:
     """One run on one rank; a seed is drawn where the configuration has none."""
 
-    def __init__(self, config: RunConfig, ranks: Ranks, watchdog: Watchdog) -> None:
-        """Remember how the run is configured."""
-        self.ranks = ranks
-        self.watchdog = watchdog
-        self.config = config
-        self.candidates = 1
+    config: RunConfig
+    ranks: Ranks
+    watchdog: Watchdog
 
     def run(self) -> dict[str, Any]:
         """Prepare, then train or infer."""
@@ -138,11 +136,13 @@ class Run:
         checkpoint = collectives.on_first_rank(self._find_checkpoint, self.ranks)
         self._settle(checkpoint, dataset)
         family = find_family(str(self.config.model_type))
-        self.candidates = settle_candidates(self.config, dataset, family, self.ranks)
+        candidates = settle_candidates(self.config, dataset, family, self.ranks)
         with self._keras():
-            return self._run(dataset, checkpoint)
+            return self._run(dataset, checkpoint, candidates)
 
-    def _run(self, dataset: DatasetDirectory, checkpoint: Checkpoint | None) -> dict[str, Any]:
+    def _run(
+        self, dataset: DatasetDirectory, checkpoint: Checkpoint | None, candidates: int
+    ) -> dict[str, Any]:
         resumed = self.config.load_checkpoint_path is not None and self.config.mode == "train"
         results = self.config.results_dir if self.ranks.is_first else None
         log = collectives.on_every_rank(
@@ -159,17 +159,17 @@ class Run:
             name = fingerprint(dataset)
             if self.ranks.is_first:
                 self._write_facts(dataset, name)
-            if self.config.amp and not tf.config.list_physical_devices("GPU"):
+            on_gpu = bool(tf.config.list_physical_devices("GPU"))
+            if self.config.amp and not on_gpu:
                 log.say(
                     "no GPU: --amp computes float16 in software, many times slower than float32"
                 )
-            on_gpu = bool(tf.config.list_physical_devices("GPU"))
             if self.config.precision == "bf16" and not on_gpu and not multiplies_bfloat16():
                 log.say(
                     "neither a GPU nor a processor with bfloat16 (avx512_bf16): --precision bf16 "
                     "is slower than fp32"
                 )
-            if self.config.host_memory is not None and not tf.config.list_physical_devices("GPU"):
+            if self.config.host_memory is not None and not on_gpu:
                 log.say(
                     "no GPU: the tables that --host_memory is for share the memory that all else "
                     "is in"
@@ -180,7 +180,7 @@ class Run:
             kind: type[TrainingRun | InferenceRun]
             kind = TrainingRun if self.config.mode == "train" else InferenceRun
             parts = (self.config, self.ranks, self.watchdog, dataset, name, model, log)
-            return kind(*parts, checkpoint, self.candidates).run()
+            return kind(*parts, checkpoint, candidates).run()
         finally:
             log.close()
 

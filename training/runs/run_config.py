@@ -12,14 +12,14 @@ from typing import Any
 import yaml
 
 from ...foundation.exceptions import MerlinSimError
-from ...foundation.settings import setting, settings_of, settle_paths, what_it_should_be
+from ...foundation.settings import problems_of, setting, settle_paths
 from ...models.known_families import DEFAULT, families
 from ...parallel.checkpoints.asked_step import BEST, WANTED, is_choice
 from ...parallel.placement.plan import CUTS, parse_size
 from ...parallel.steps import OPTIMIZERS
 from ..checkpoints import MEAN, NEW_ROWS
 from ..run_log import LOG_FORMATS
-from .replayed import replay_problems
+from .replayed import parse_replay
 
 MODES = ("train", "inference")
 AFFINITIES = (
@@ -374,15 +374,12 @@ def read_config(path: Path, known: list[str]) -> dict[str, Any]:
 
 
 def _problems(config: RunConfig) -> Iterator[str]:
-    for name, (known, hint) in settings_of(RunConfig).items():
-        value = getattr(config, name)
-        wanted = what_it_should_be(value, hint, known)
-        if wanted is None and name == "log_filename" and Path(value).name != value:
-            wanted = "a file name without directories"
-        if wanted is None and name == "step" and not is_choice(value):
-            wanted = WANTED
-        if wanted is not None:
-            yield f"`{name}` should be {wanted}. Received: {value!r}"
+    yield from problems_of(config)
+    log, step = config.log_filename, config.step
+    if isinstance(log, str) and Path(log).name != log:
+        yield f"`log_filename` should be a file name without directories. Received: {log!r}"
+    if isinstance(step, str) and not is_choice(step):
+        yield f"`step` should be {WANTED}. Received: {step!r}"
     scores_checkpoint = config.mode == "inference" and config.load_checkpoint_path is not None
     if config.step != BEST and not scores_checkpoint:
         yield (
@@ -432,7 +429,14 @@ def _problems(config: RunConfig) -> Iterator[str]:
                 f"`{name}` should be given with warm_start only: no row of a new model is known. "
                 f"Received: {getattr(config, name)}"
             )
-    yield from replay_problems(config.replay)
+    try:
+        if config.replay is not None:
+            parse_replay(config.replay)
+    except ValueError:
+        yield (
+            "`replay` should be a directory and a share between 0 and 1, as days/monday:0.2. "
+            f"Received: {config.replay!r}"
+        )
     if config.amp and config.precision != "fp32":
         yield f"`precision` should be fp32 with amp, which is float16. Received: {config.precision}"
     if config.loss_scale is not None and not config.amp:
