@@ -118,6 +118,19 @@ def what_it_should_be(value: Any, hint: Any, known: Setting) -> str | None:
     return None if is_right else f"{wanted}, or not given" if optional else wanted
 
 
+def shown_value(value: Any) -> str:
+    """Write an option's value as a person would.
+
+    >>> shown_value(True), shown_value([8, 4]), shown_value(None)
+    ('true', '8,4', 'none')
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return ",".join(map(shown_value, value))
+    return "none" if value is None else str(value)
+
+
 def _kinds(hint: Any) -> tuple[Any, ...]:
     return typing.get_args(hint) or (hint,)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.ranks import Ranks
+from ...foundation.settings import shown_value
 from ...models.blocks.embeddings.spread_tables import TablePart
 from ...models.known_families import find_family
 from ...models.registry import family_of
@@ -26,7 +27,7 @@ from ...models.saving import (
 )
 from ...parallel.checkpoints.array_files import ArrayPart, WrittenFile, whole, write_arrays
 from ...parallel.checkpoints.checkpoint_files import Checkpoint, CheckpointError
-from ...parallel.checkpoints.checkpoint_store import AUC_OF, CheckpointStore
+from ...parallel.checkpoints.checkpoint_store import CheckpointStore
 from ...parallel.ranks import collectives
 from ...parallel.steps.loss_scale import LossScale
 from ...schemas.fingerprint import fingerprint
@@ -34,8 +35,6 @@ from ...schemas.known_keys import IdsNote, note_of
 
 Array = npt.NDArray[Any]
 
-IDS = "ids"
-"""The fact that notes what the dataset's ids mean."""
 RATE = "optimizer/learning_rate"
 """The array of a learning rate that is no schedule."""
 METRICS = "metrics/"
@@ -58,7 +57,7 @@ class Position:
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What must be the same for a run to be resumed from a checkpoint."""
+    """What must be the same for a run to be resumed from a checkpoint, under the names there."""
 
     model_type: str
     model_options: dict[str, Any]
@@ -70,7 +69,7 @@ class RunFacts:
     """What decides the order of rows: seed, global batch size, window, repetitions."""
     ids: dict[str, Any] | None = None
     """What the dataset's ids mean, where that is noted: on the rank that saves."""
-    select_by: str | None = None
+    auc_of: str | None = None
     """The mapping whose AUC finds the best checkpoint; None where none is chosen."""
     precision: str = "fp32"
     """fp32, beside which ``amp`` may stand, or bf16."""
@@ -100,17 +99,9 @@ class RunFacts:
 
     def other_model(self, theirs: dict[str, Any]) -> list[str]:
         """Say what a checkpoint has otherwise of what makes its weights fit."""
-        compared = (
-            ("model_type", self.model_type, theirs["model_type"]),
-            ("optimizer", self.optimizer, theirs["optimizer"]),
-            ("amp", self.amp, theirs["amp"]),
-            ("precision", self.precision, theirs["precision"]),
-        )
-        problems = [
-            f"`{name}` should be the checkpoint's, {_written(found)}. Received: {_written(given)}"
-            for name, given, found in compared
-            if given != found
-        ]
+        names = ("model_type", "optimizer", "amp", "precision")
+        given, found = ({name: facts[name] for name in names} for facts in (asdict(self), theirs))
+        problems = _differing(given, found)
         if self.model_type == theirs["model_type"]:
             given, found = map(self._completed, (self.model_options, theirs["model_options"]))
             problems += _differing(given, found)
@@ -134,20 +125,11 @@ def _differing(given: dict[str, Any], found: dict[str, Any]) -> list[str]:
     ["`top_k` should be the checkpoint's, 8. Received: 4"]
     """
     return [
-        f"`{name}` should be the checkpoint's, {_written(found.get(name))}. "
-        f"Received: {_written(given.get(name))}"
+        f"`{name}` should be the checkpoint's, {shown_value(found.get(name))}. "
+        f"Received: {shown_value(given.get(name))}"
         for name in {**given, **found}
         if given.get(name) != found.get(name)
     ]
-
-
-def _written(value: Any) -> str:
-    """Write a value as the command line takes it."""
-    if isinstance(value, list | tuple):
-        return ",".join(map(str, value))
-    if value is None or isinstance(value, bool):
-        return {True: "true", False: "false", None: "none"}[value]
-    return str(value)
 
 
 NEEDED: dict[str, Any] = {
@@ -159,7 +141,7 @@ NEEDED: dict[str, Any] = {
     "amp": bool,
     "precision": str,
     "order": dict,
-    IDS: dict,
+    "ids": dict,
     "callbacks": dict,
     MODEL_CLASS: str,
     MODEL_VARIABLES: list,
@@ -180,9 +162,9 @@ def check_facts(checkpoint: Checkpoint) -> None:
 
 def ids_of(checkpoint: Checkpoint) -> IdsNote:
     """Return what the ids of a checkpoint's dataset mean."""
-    note = IdsNote.parse(checkpoint.facts[IDS])
+    note = IdsNote.parse(checkpoint.facts["ids"])
     if note is None:
-        raise CheckpointError(f"{checkpoint.path}: {IDS}: expected a note of what ids mean.")
+        raise CheckpointError(f"{checkpoint.path}: ids: expected a note of what ids mean.")
     return note
 
 
@@ -270,27 +252,15 @@ class RunState:
         parts = self.parts
         whole_here = {n: v for n, v in self.variables.items() if n not in parts}
         of_metrics = {f"{METRICS}{name}": state for name, state in (metrics or {}).items()}
-        tables = self.tables
-        position = self.position
         facts = {
-            "model_type": self.facts.model_type,
-            "model_options": self.facts.model_options,
+            **asdict(self.facts),
+            **asdict(self.position),
             "model_config": self.model.get_config(),
-            "optimizer": self.facts.optimizer,
-            "dataset": self.facts.dataset,
-            "amp": self.facts.amp,
-            "precision": self.facts.precision,
-            "order": self.facts.order,
-            IDS: self.facts.ids,
-            AUC_OF: self.facts.select_by,
-            "epoch": position.epoch,
-            "step": position.step,
-            "callbacks": position.callbacks,
             "initial_rate": self.initial_rate,
             MODEL_CLASS: type(self.model).__name__,
             MODEL_VARIABLES: list(named_variables(self.model)),
         }
-        return facts, chain(whole({**whole_here, **of_metrics}, tables), self.own_parts())
+        return facts, chain(whole({**whole_here, **of_metrics}, self.tables), self.own_parts())
 
     @property
     def parts(self) -> dict[str, TablePart]:
@@ -331,7 +301,7 @@ class RunState:
         assign_arrays(variables, checkpoint, expected, self.parts)
         self.metrics = {n.removeprefix(METRICS): checkpoint.arrays[n] for n in of_metrics}
         facts = checkpoint.facts
-        self.position = Position(facts["epoch"], facts["step"], facts["steps"], facts["callbacks"])
+        self.position = Position(**{entry.name: facts[entry.name] for entry in fields(Position)})
 
     def check(self, checkpoint: Checkpoint) -> None:
         """Refuse a checkpoint that this run cannot go on with, saying all reasons."""

@@ -9,7 +9,8 @@ import matplotlib
 import numpy as np
 from matplotlib import pyplot as plt
 
-from .settings import Setting, shown_value
+from ...foundation.settings import shown_value
+from .settings import Setting
 
 matplotlib.use("Agg")
 

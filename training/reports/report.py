@@ -9,13 +9,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import Narrator, Silence
+from ...foundation.settings import shown_value
 from ..evaluation.scored_rows import TEST_SCORES, ScoredRows
-from .difference import BEYOND_USERS, NOISE, UNKNOWN, Difference, Summary, difference
+from .difference import BEYOND_USERS, NOISE, UNKNOWN, Difference, difference, normality
 from .page import Figures, Page, Table, Text
 from .run_results import MEASURES, RunResults, read_results
-from .settings import Setting, settings_of, shown_value
+from .settings import Setting, settings_of
 from .user_bootstrap import UserBootstrap
 
 WITH_SCORES = "test_auc"
@@ -43,10 +46,11 @@ def spread_table(settings: Sequence[Setting], measure: str) -> Table | None:
         values = setting.measured(measure)
         if not values:
             continue
-        found = Summary.of(values)
-        spread = (found.mean, found.deviation, found.smallest, found.largest)
-        normal = "" if found.normality is None else f"{found.normality.p:.3f}"
-        rows.append([setting.name, str(found.count), *map(form.shown, spread), normal])
+        deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
+        spread = (float(np.mean(values)), deviation, min(values), max(values))
+        tested = normality(values)
+        normal = "" if tested is None else f"{tested.p:.3f}"
+        rows.append([setting.name, str(len(values)), *map(form.shown, spread), normal])
     head = [form.title, "Runs", "Mean", "Std", "Min", "Max", "Normal: p"]
     return Table(head, rows) if rows else None
 
@@ -90,8 +94,6 @@ class Differences:
 
     def _draw(self, settings: list[Setting], measure: str, narrator: Narrator) -> dict[str, Any]:
         """Compute the AUCs on drawn users of each setting whose runs all have kept scores."""
-        import numpy as np
-
         if measure != WITH_SCORES:
             return {}
         kept = [s for s in settings if all((r.path / TEST_SCORES).is_file() for r in s.runs)]

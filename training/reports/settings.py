@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...foundation.settings import shown_value
 from .run_results import RunResults
 
 NOT_OF_A_SETTING = frozenset(
@@ -84,19 +85,6 @@ def name_of(values: Mapping[str, Any]) -> str:
         for key, value in values.items()
     )
     return ", ".join(shown)
-
-
-def shown_value(value: Any) -> str:
-    """Write an option's value as a person would.
-
-    >>> shown_value(True), shown_value([8, 4]), shown_value(None)
-    ('true', '8,4', 'none')
-    """
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list | tuple):
-        return ",".join(map(shown_value, value))
-    return "none" if value is None else str(value)
 
 
 def _description(run: RunResults) -> dict[str, Any]:

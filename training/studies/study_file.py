@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ...foundation.exceptions import Problem, SpecError, describe
+from ...foundation.settings import shown_value
 from ...schemas.yaml_document import Node, read_yaml
 from ..reports.run_results import MEASURES
-from ..reports.settings import shown_value
 
 COMMANDS = ("train", "inference")
 RANKS = "ranks"

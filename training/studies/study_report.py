@@ -7,9 +7,10 @@ from typing import Any
 
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import Narrator
+from ...foundation.settings import shown_value
 from ..reports.page import Page, Table, Text
 from ..reports.report import WITH_SCORES, Report, add_settings
-from ..reports.settings import Setting, name_of, shown_value
+from ..reports.settings import Setting, name_of
 from .runner import search_folder
 from .search import STORAGE, SearchMemory
 from .study_file import Search

@@ -6,8 +6,8 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,12 @@ import yaml
 
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.files import write_replacing, write_text_atomically, writing
+from ...foundation.settings import shown_value
 from ...parallel.checkpoints.checkpoint_store import CheckpointStore
 from ...parallel.ranks.run_lock import held_lock
 from ..evaluation.best_so_far import VALIDATION
 from ..reports.run_results import RunResults, read_results
-from ..reports.settings import name_of, shown_value
+from ..reports.settings import name_of
 from ..runs.opened_dataset import HOW_TO_VALIDATE
 from .study_file import RANKS, StudyFile
 
@@ -104,16 +105,14 @@ class Trial:
             )
         return path
 
-    @contextmanager
-    def claimed(self) -> Iterator[int | None]:
-        """Lock the trial for this process; yields the lock, for the run that it starts to inherit.
+    def claimed(self) -> AbstractContextManager[int | None]:
+        """Lock the trial for this process; gives the lock, for the run that it starts to inherit.
 
         None where another process has it. The lock is released when this process and the run that
         it started have ended, killed or not.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
-        with held_lock(self.directory / LOCK) as lock:
-            yield lock
+        return held_lock(self.directory / LOCK)
 
 
 def grid_of(study: StudyFile) -> list[dict[str, Any]]:
