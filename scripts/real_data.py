@@ -51,7 +51,6 @@ class RealLog:
     read: Callable[[zipfile.ZipFile], pd.DataFrame]
     """Makes one table of what is in it."""
     user: str
-    """The column of the user."""
     item: str
     time: str
     features: str

@@ -50,7 +50,6 @@ class ArrayPart:
     """Some rows and columns of a variable, and all of whatever axes follow."""
 
     variable: str
-    """Name of the variable."""
     values: Array
     """What stands in these rows and columns."""
     shape: tuple[int, ...]
@@ -86,7 +85,6 @@ def whole(
 
 
 Area = tuple[Range, Range]
-"""Rows and columns."""
 
 
 def find_fault(whole: Area, parts: Sequence[Area]) -> str | None:

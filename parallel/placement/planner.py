@@ -42,7 +42,6 @@ class Costs(NamedTuple):
 
     weights: int
     slots: int
-    """What the optimizer keeps."""
     gradient: int
 
     @property

@@ -369,7 +369,6 @@ def is_table(variable: tf.Variable) -> bool:
 CLASSES: dict[str, Callable[..., Optimizer]] = dict(
     zip(OPTIMIZERS, (Adam, LazyAdam, SGD, Adagrad), strict=True)
 )
-"""Published name -> class."""
 
 
 def make_optimizer(

@@ -198,7 +198,6 @@ def metric_states(metrics: Sequence[tf.keras.metrics.Metric]) -> dict[str, Array
 
 
 KERAS_STATES = ("wait", "best", "best_epoch", "stopped_epoch", "cooldown_counter")
-"""What Keras's callbacks keep in attributes."""
 OF_KERAS = (tf.keras.callbacks.EarlyStopping, tf.keras.callbacks.ReduceLROnPlateau)
 
 

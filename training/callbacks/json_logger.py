@@ -27,7 +27,6 @@ class _EpochSums:
     losses: dict[str, float] = field(default_factory=dict)
     """Sums over the steps, by name."""
     steps: int = 0
-    """How many steps that are."""
     finished: dict[str, Any] | None = None
     """What was logged of the last complete epoch, without the times of the process."""
 

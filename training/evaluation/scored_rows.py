@@ -63,13 +63,11 @@ def exact_auc(labels: Array, probabilities: Array) -> float | None:
 
 
 TEST_SCORES = "test_scores.parquet"
-"""Their file in a results directory."""
 COMPARED = {"user": pa.int64(), "label": pa.bool_(), "score": pa.float32()}
 """The columns by which runs are compared."""
 JOINED = {"row": pa.int64(), "position": pa.int64(), "item": pa.int64()}
 """The columns by which scores are joined with the dataset; null where there is no such thing."""
 COLUMNS = ("row", "position", "user", "item", "label", "score")
-"""All columns in their order."""
 NONE = -1
 """The position of a sample that is a stored row, and the item of a dataset without items."""
 

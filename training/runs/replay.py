@@ -81,4 +81,3 @@ def _behind(new: tf.Tensor, old: tf.Tensor) -> tf.Tensor:
 
 
 TrainFeed = Loader | ReplayFeed
-"""What a run trains on."""

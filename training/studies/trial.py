@@ -39,15 +39,12 @@ class Trial:
     """A run of some values on a dataset with a seed."""
 
     directory: Path
-    """Its results directory."""
     dataset: str
     values: Mapping[str, Any]
-    """What is varied."""
     seed: int
     options: Mapping[str, Any]
     """All options of the command, by name; None for its default."""
     title: str
-    """Its name in messages and reports."""
 
     @property
     def ranks(self) -> int:
@@ -153,7 +150,6 @@ class SettledStudy:
 
     file: StudyFile
     root: Path
-    """Its results directory."""
     with_users: frozenset[str]
     """Datasets whose test rows have a user."""
     with_validation: frozenset[str]
