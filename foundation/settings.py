@@ -132,7 +132,7 @@ def shown_value(value: Any) -> str:
 
 
 def _kinds(hint: Any) -> tuple[Any, ...]:
-    return typing.get_args(hint) or (hint,)
+    return typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
 
 
 def _is_of(value: Any, kind: type) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,6 +11,7 @@ import click
 import yaml
 
 from ...foundation.exceptions import MerlinSimError
+from ...foundation.settings import kind_of
 from ...models.family import Family
 from ...models.known_families import DEFAULT, families
 
@@ -100,6 +100,5 @@ def parse_own(pairs: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _kind(hint: Any) -> Any:
-    parts = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    (kind,) = [part for part in parts if part is not types.NoneType]
+    kind = kind_of(hint)
     return Dims() if typing.get_origin(kind) is tuple else kind
