@@ -23,15 +23,16 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TextIO
 
+import psutil
+
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.ranks import Ranks
-from .collectives import broadcast_object
+from .collectives import broadcast_object, gather_objects
 from .interruption import Interrupted
-from .rank_address import first_rank_address
 
 EXIT_CODE = 70
 """EX_SOFTWARE: another rank was lost."""
@@ -46,6 +47,9 @@ HELLO_BYTES = 1000
 LONG_SECONDS = 600.0
 """Seconds that the first steps (tracing, compiling with XLA) may take, and that may pass between
 two signs that a rank which writes files goes on writing."""
+LOOPBACK = "127.0.0.1"
+INTERFACE = "HOROVOD_GLOO_IFACE"
+RENDEZVOUS = "HOROVOD_GLOO_RENDEZVOUS_ADDR"
 
 
 @dataclass
@@ -321,3 +325,37 @@ def _connect(address: tuple[str, int]) -> socket.socket:
         ) from error
     connection.settimeout(None)
     return connection
+
+
+def first_rank_address(ranks: Ranks, environ: Mapping[str, str] = os.environ) -> str:
+    """Return this machine's address on the network that the ranks use; all ranks must ask.
+
+    Where all ranks are on one machine, that is the loopback; else the interface that Horovod was
+    given; else the one from which the launcher, or a rank on another machine, is reached.
+    """
+    if ranks.local_size == ranks.size:
+        return LOOPBACK
+    if environ.get(INTERFACE):
+        return _interface_address(environ[INTERFACE].split(",")[0])
+    if environ.get(RENDEZVOUS):
+        return _address_towards(environ[RENDEZVOUS])
+    own = socket.gethostname()
+    others = [host for host in gather_objects(own, ranks) if host != own]
+    return _address_towards(others[0] if others else own)
+
+
+def _interface_address(name: str) -> str:
+    for entry in psutil.net_if_addrs().get(name, []):
+        if entry.family == socket.AF_INET:
+            return str(entry.address)
+    raise MerlinSimError(f"{INTERFACE} names {name}, an interface without an IPv4 address here.")
+
+
+def _address_towards(host: str) -> str:
+    """Ask the system from which of its addresses it reaches ``host``; nothing is sent."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((host, 9))
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise MerlinSimError(f"there is no way from this machine to {host}: {error}") from error

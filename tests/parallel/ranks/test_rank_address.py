@@ -5,8 +5,8 @@ import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.ranks import Ranks
-from merlin_sim.parallel.ranks import rank_address
-from merlin_sim.parallel.ranks.rank_address import first_rank_address
+from merlin_sim.parallel.ranks import watchdog
+from merlin_sim.parallel.ranks.watchdog import first_rank_address
 
 TWO_MACHINES = Ranks(0, 4, 0, 2)
 
@@ -33,7 +33,7 @@ def test_else_the_one_that_reaches_the_launcher():
 
 
 def test_else_the_one_that_reaches_a_rank_elsewhere(monkeypatch):
-    own = rank_address.socket.gethostname()
+    own = watchdog.socket.gethostname()
     hosts = [own, own, "127.0.0.8", "127.0.0.8"]
-    monkeypatch.setattr(rank_address, "gather_objects", lambda value, ranks: hosts)
+    monkeypatch.setattr(watchdog, "gather_objects", lambda value, ranks: hosts)
     assert first_rank_address(TWO_MACHINES, {}).startswith("127.")
