@@ -331,15 +331,9 @@ class TrainableModel(mm.Model):
 
     def _test_made(self, make: Any, given: Any) -> dict[str, tf.Tensor]:
         """Make a batch and evaluate it."""
-        batch = mean_over_counted(
-            self._changed(SampleBatch(*make(given)), "test_pre", testing=True)
-        )
+        batch = self._changed(SampleBatch(*make(given)), "test_pre", testing=True)
         counted = tf.math.count_nonzero(batch.weights, dtype=tf.float32)
-        losses, logits = self._compiled(self._evaluate_batch)(*batch)
-        self._loss_means.update(losses, counted)
-        outputs = self._prediction(logits, batch.labels, batch.weights)
-        self._give_users(batch)
-        return {**self.compute_metrics(outputs), "loss_batch": losses[0]}
+        return self._evaluate_batch(mean_over_counted(batch), counted)
 
     def _predict_made(self, make: Any, given: Any) -> tf.Tensor:
         """Make a batch and predict the samples that are there."""
@@ -368,12 +362,8 @@ class TrainableModel(mm.Model):
 
     def test_step(self, data: Any) -> dict[str, Any]:
         """Evaluate one batch; histories may be ragged tensors too."""
-        columns, labels, weight = self._batch(data, "test_pre", testing=True)
-        losses, logits = self._compiled(self._evaluate_batch)(columns, labels, weight)
-        self._loss_means.update(losses, counted_samples(labels, weight))
-        outputs = self._prediction(logits, labels, weight)
-        self._give_users(SampleBatch(columns, labels, weight))
-        return {**self.compute_metrics(outputs), "loss_batch": losses[0]}
+        batch = self._batch(data, "test_pre", testing=True)
+        return self._evaluate_batch(batch, counted_samples(batch.labels, batch.weights))
 
     def predict_step(self, data: Any) -> tf.Tensor:
         """Return the probabilities of one batch, [samples, 1]."""
@@ -381,15 +371,21 @@ class TrainableModel(mm.Model):
         columns = self._through("predict_pre", self._prepare_features(columns), None)[0]
         return self._compiled(self)(columns)
 
-    def _evaluate_batch(self, columns: Any, labels: tf.Tensor, weight: Any) -> Any:
-        return self.compute_step(columns, labels, weight, training=False)
+    def _evaluate_batch(self, batch: SampleBatch, counted: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Evaluate a batch, of which so many samples count."""
+        step = functools.partial(self.compute_step, training=False)
+        losses, logits = self._compiled(step)(*batch)
+        self._loss_means.update(losses, counted)
+        outputs = self._prediction(logits, batch.labels, batch.weights)
+        self._give_users(batch)
+        return {**self.compute_metrics(outputs), "loss_batch": losses[0]}
 
     def _compiled(self, function: Any) -> Any:
         if not self._xla:
             return function
         return tf.function(function, jit_compile=True, autograph=False)
 
-    def _batch(self, data: Any, stage: str, **mode: bool) -> tuple[Any, tf.Tensor, Any]:
+    def _batch(self, data: Any, stage: str, **mode: bool) -> SampleBatch:
         """Bring a batch's histories to one length, its labels and weights to [batch].
 
         Those of users x candidates stay as they are, [users, candidates].
@@ -400,7 +396,7 @@ class TrainableModel(mm.Model):
             labels, weight = (
                 None if part is None else tf.reshape(part, [-1]) for part in (labels, weight)
             )
-        return columns, labels, weight
+        return SampleBatch(columns, labels, weight)
 
     def _through(self, stage: str, columns: Any, labels: Any, **mode: bool) -> tuple[Any, Any]:
         """Send a batch through the method's ``pre``, and choose the labels of the one output."""
