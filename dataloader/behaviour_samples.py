@@ -64,10 +64,6 @@ class BehaviourSamples(tf.Module):
     in its place, and the interactions before it are the history. Without ``candidates`` a row of
     the batch is one sample. With them it is several consecutive positions of a user, which share
     one history (see :meth:`candidates_of_users`).
-
-    Args:
-        columns: Which columns a batch has, and what they are made of.
-        candidates: Samples of a row; 1 for plain rows.
     """
 
     def __init__(self, columns: SampleColumns, candidates: int = 1) -> None:
@@ -265,11 +261,7 @@ class BehaviourSamples(tf.Module):
     ) -> dict[str, tf.Tensor]:
         """How often what a sample sees of its user's whole history has the target's features.
 
-        Args:
-            users: The users.
-            start: Where the histories begin, of a shape that broadcasts to that of ``targets``.
-            seen: How many interactions each sample sees, of the shape of ``targets``.
-            targets: Items; 0 where there is none.
+        ``start``, where the histories begin, broadcasts to ``targets``; ``seen`` has their shape.
         """
         made, span = {}, tf.size(users.items, tf.int64) + 1
         for name, place in self.columns.lifetime_counts.items():

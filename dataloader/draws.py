@@ -68,14 +68,7 @@ def row_key(of_user: tf.Tensor, position: tf.Tensor, label: tf.Tensor | int) -> 
 def sample_key(
     of_user: tf.Tensor, position: tf.Tensor, label: tf.Tensor, negative: tf.Tensor
 ) -> tf.Tensor:
-    """:func:`row_key`, and a number of its own for each further negative of a positive.
-
-    Args:
-        of_user: As :func:`user_key` gives it.
-        position: Of the sample, in its user's history.
-        label: 1 for the positive.
-        negative: Which of the position's negatives it is; 0 for the first, and for a positive.
-    """
+    """:func:`row_key`, and a number of its own for each further negative of a positive."""
     key = row_key(of_user, position, label)
     further = mix(_xor(key, _constant(hashing.TWIN_SALT) + tf.cast(negative, tf.uint64)))
     return tf.where(negative > 0, further, key)
@@ -84,9 +77,7 @@ def sample_key(
 class Items:
     """What items are drawn from: each as often as it was taken, or each as often as any other.
 
-    Args:
-        counts: [items + 1] By id, how often each one is drawn among all draws.
-        dtype: Of ids.
+    Counts, [items + 1], say by id how often each one is drawn among all draws.
     """
 
     def __init__(self, counts: npt.NDArray[np.int64], dtype: tf.DType) -> None:
@@ -116,10 +107,6 @@ class Items:
 
         After :data:`MOST_DRAWS` draws, of a user who knows nearly all items, the next item that
         the user does not know is taken. A user who knows all keeps what was drawn.
-
-        Args:
-            key: Of each sample.
-            is_known: Tells of an item for each sample whether its user knows it.
         """
 
         def draw_again(number: tf.Tensor, item: tf.Tensor, known: tf.Tensor) -> Any:

@@ -171,14 +171,7 @@ class PlannedSteps(NamedTuple):
 def planned_steps(
     plan: EpochPlan, first_step: int, most_rows: int, fits: Callable[[range], bool]
 ) -> Iterator[PlannedSteps]:
-    """Cut what is left of an epoch where ``most_rows`` or what fits the memory is reached.
-
-    Args:
-        plan: The epoch's.
-        first_step: The first step that is left.
-        most_rows: Rows of one cut, over all ranks; a window at least.
-        fits: Says of places in the plan's order of parts whether their rows fit.
-    """
+    """Cut what is left of an epoch where ``most_rows`` or what fits the memory is reached."""
     taken: list[Window] = []
     for window in plan.windows(first_step):
         longer = [*taken, window]
@@ -212,16 +205,7 @@ def steps_entries(
     ranks: int,
     rows: int,
 ) -> Rows:
-    """The entries of a rank's batches, [steps, rows]; -1 where a batch has fewer.
-
-    Args:
-        plan: The epoch's.
-        planned: The steps.
-        of_place: The entries of the part at a place of the plan's order.
-        rank: The rank.
-        ranks: How many there are.
-        rows: Rows of a rank's batch.
-    """
+    """The entries of a rank's batches, [steps, rows]; -1 where a batch has fewer."""
     sequence = np.concatenate([of_place(place) for place in planned.places])
     begin = int(plan.part_starts[planned.places.start])
     batches: list[Rows] = []
@@ -277,13 +261,7 @@ class Segmentation:
         return [self._rows_of(*users.read_positions(number)) for number in users.parts]
 
     def _rows_of(self, found: Positions | None, begins: Array, ends: Array) -> int:
-        """How many rows users have.
-
-        Args:
-            found: What may be predicted; None where all is, and all before a sample is seen.
-            begins: [users] The first position that is a sample.
-            ends: [users] The one after the last.
-        """
+        """How many rows users have."""
         counts = ends - begins
         if self.are_rows:
             if found is not None and found.seen is not None:
@@ -300,14 +278,7 @@ class Segmentation:
     def entries(
         self, block: UserBlock, mapping: str, number: int, random: np.random.Generator | None
     ) -> Array:
-        """The entries of a row group, in the order in which an epoch goes through them.
-
-        Args:
-            block: The users.
-            mapping: Whose samples.
-            number: Which row group of the block.
-            random: Puts the segments into its order; None leaves them in the users'.
-        """
+        """The entries of a row group, in the order in which an epoch goes through them."""
         users, found = slice(*block.group_starts[number : number + 2]), block.positions
         starts = found.starts[:-1][users]
         begins, ends = (of_users[users] for of_users in block.ranges[mapping])
@@ -352,15 +323,12 @@ def cut_by_reach(
     """Cut users' positions into segments whose samples see nearly the same.
 
     A segment has at most ``longest`` positions, and its last sample sees at most ``longest`` - 1
-    interactions more than its first one.
+    interactions more than its first one. [segments] whose each is, its first position, how many.
 
     >>> seen = np.array([0, 1, 1, 1, 4])
     >>> found = cut_by_reach(np.array([0]), np.array([1]), np.array([5]), seen, 3)
     >>> [values.tolist() for values in found]
     [[0, 0], [1, 4], [3, 1]]
-
-    Returns:
-        [segments] whose each is, its first position, and how many it has.
     """
     counts = ends - begins
     users = np.repeat(np.arange(len(begins)), counts)

@@ -183,14 +183,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         raise NotImplementedError
 
     def part_entries(self, plan: EpochPlan, block: Block, part: int, number: int) -> Array:
-        """The entries of a part in an epoch's order.
-
-        Args:
-            plan: the epoch's.
-            block: what holds it.
-            part: which part.
-            number: which row group of the block it is.
-        """
+        """The entries of a part in an epoch's order."""
         raise NotImplementedError
 
     def seeds(self, plan: EpochPlan) -> Any:
@@ -233,12 +226,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
     def places(self, step: int, given: Step) -> tuple[Array, Array | None]:
         """Where the samples of this rank's batch stand in the stored order, without shuffling.
 
-        Args:
-            step: Which step of the epoch.
-            given: What :meth:`inputs` gave for it.
-
-        Returns:
-            [samples] rows, and of users the positions in their histories.
+        Rows, [samples], and of users the positions in their histories.
         """
         plan = self.plan(0)
         low, high = slots(plan.batch_rows(step), *self._share)
@@ -477,11 +465,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
 
 
 class Inputs(Iterator[Step]):
-    """What the steps are given, read ahead in threads that end when this is dropped.
-
-    Args:
-        loader: read from where it stands; its place moves on when all was read.
-    """
+    """What the steps are given, read ahead in threads that end when this is dropped."""
 
     def __init__(self, loader: Loader) -> None:
         """Start to read."""
@@ -524,11 +508,7 @@ def _traced(
 
 @contextmanager
 def explaining_memory(loader: Loader) -> Iterator[None]:
-    """Say what to lower where a GPU's memory does not suffice for what is read.
-
-    Raises:
-        MerlinSimError: with what was short.
-    """
+    """Say what to lower where a GPU's memory does not suffice for what is read."""
     try:
         yield
     except (MemoryError, RuntimeError, tf.errors.ResourceExhaustedError) as error:

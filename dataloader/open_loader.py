@@ -15,7 +15,7 @@ from ..schemas.dataset import DatasetDirectory
 from ..schemas.parquet import require_whole_footer
 from ..schemas.users_layout import UsersLayout
 from .loader import DATA_MEMORY_MB, Loader
-from .row_check import READ_ERRORS, DataError
+from .row_check import DataError, readable
 from .row_loader import RowLoader
 from .sample_loader import SampleLoader
 from .stored_rows import in_order
@@ -95,8 +95,16 @@ def open_loader(
         loader = RowLoader(source, batch_size, parallel_calls=parallel_calls, **options)
     else:
         check_candidates(dataset.users, global_batch_size, candidates, ranks)
+        of_row = made.get("candidates", 1)
+        if of_row > 1 and positions_together is not None:
+            raise MerlinSimError(
+                "`positions_together` should be left out with `candidates`: those of a row stay "
+                f"together. Received: `positions_together` = {positions_together}."
+            )
         options |= {**made, "negatives_read": negatives_read}
-        loader = _users_loader(source, batch_size, dataset, mapping, options)
+        loader = SampleLoader(
+            source, batch_size // of_row, directory=dataset, mapping=mapping, **options
+        )
     loader.directory = dataset
     _require_a_step(loader, dataset, mapping)
     return loader
@@ -131,27 +139,10 @@ def _require_a_step(loader: Loader, dataset: DatasetDirectory, mapping: str) -> 
         raise DataError(f"{dataset.path}: {mapping} has nothing to feed: {missing}.")
 
 
-def _users_loader(
-    source: Any, size: int, dataset: DatasetDirectory, mapping: str, options: dict[str, Any]
-) -> Loader:
-    """Make the loader of a directory of users: of rows, or of users x candidates."""
-    candidates = options.get("candidates", 1)
-    if candidates > 1 and "positions_together" in options:
-        raise MerlinSimError(
-            "`positions_together` should be left out with `candidates`: those of a row stay "
-            f"together. Received: `positions_together` = {options['positions_together']}."
-        )
-    return SampleLoader(source, size // candidates, directory=dataset, mapping=mapping, **options)
-
-
 def check_candidates(
     layout: UsersLayout, global_batch_size: int, candidates: int | None, ranks: Ranks
 ) -> None:
-    """Refuse what no batch of users x candidates can be made of.
-
-    Raises:
-        MerlinSimError: where a row would not hold whole positions, or the ranks not whole rows.
-    """
+    """Refuse what no batch of users x candidates can be made of."""
     if candidates is None or candidates == 1:
         return
     of_position = layout.samples_per_position
@@ -179,12 +170,9 @@ def check_candidates(
 
 
 def _require_parquet(file: Any) -> None:
-    try:
-        with pq.ParquetFile(file) as opened:
-            require_whole_footer(opened)
-            names = [name.partition("\0")[0] for name in opened.schema_arrow.names]
-    except READ_ERRORS as error:
-        raise DataError(f"{file} cannot be read as parquet: {error}") from error
+    with readable(file), pq.ParquetFile(file) as opened:
+        require_whole_footer(opened)
+        names = [name.partition("\0")[0] for name in opened.schema_arrow.names]
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:  # pandas ends a name at a zero byte
         raise DataError(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -24,16 +26,17 @@ class DataError(MerlinSimError):
     """What is stored cannot be used; the message names the file and, if there is one, the row."""
 
 
+@contextmanager
+def readable(path: Path | str) -> Iterator[None]:
+    """Say of a file that what is done in the block shows that it is no parquet."""
+    try:
+        yield
+    except READ_ERRORS as error:
+        raise DataError(f"{path} cannot be read as parquet: {error}") from error
+
+
 def list_widths(schema: Schema, ragged: bool) -> dict[str, int]:
-    """Name the list columns that become dense, with their widths.
-
-    Args:
-        schema: value counts say which lists have a fixed length.
-        ragged: count ragged columns in; each must say its longest length.
-
-    Raises:
-        MerlinSimError: where a ragged column has no longest length.
-    """
+    """Name the list columns that become dense, with their widths; also ``ragged`` ones."""
     widths = {}
     for column in schema:
         if not column.is_list:
@@ -83,9 +86,6 @@ def require_types(origin: str, stored: pa.Schema, declared: Schema) -> None:
     Whole numbers of any width pass as whole numbers, and as numbers; labels that are 0 or 1 pass
     in any type, for their values are checked. Ids are stored as floats only where the schema says
     float (their values are checked to be whole), as truth values only where it says so.
-
-    Raises:
-        DataError: with every such column, and the file (or partition) that ``origin`` names.
     """
     missing = [name for name in declared.column_names if name not in stored.names]
     if missing:
@@ -148,9 +148,8 @@ Where = Callable[[int], str]
 class RowCheck:
     """Holds columns of rows against the Merlin schema.
 
-    Args:
-        schema: a categorical column's ``domain`` says which ids its table has rows for
-            (0 to max), a column tagged as binary target takes 0 and 1.
+    A categorical column's ``domain`` says which ids its table has rows for, from 0 to max; a column
+    tagged as binary target takes 0 and 1.
     """
 
     def __init__(self, schema: Schema) -> None:
@@ -161,11 +160,7 @@ class RowCheck:
         self.widths = vector_widths(schema)
 
     def __call__(self, name: str, column: Column, where: Where) -> None:
-        """Look at the values of a column.
-
-        Raises:
-            DataError: naming the file, row, column and value.
-        """
+        """Look at the values of a column."""
         if column.missing is not None:
             raise DataError(
                 f"{where(column.missing)}: column {name} holds a missing value. Received: null."
@@ -195,12 +190,7 @@ class RowCheck:
             _refuse(name, column, wrong, what, where)
 
     def lengths(self, lengths: dict[str, Array], where: Where) -> None:
-        """Look at how long the lists of each column are.
-
-        Raises:
-            DataError: where vectors have another length than their column, or where histories of
-                two features do not go through the same interactions.
-        """
+        """Look at how long the lists of each column are."""
         for name in self.widths.keys() & lengths.keys():
             width = self.widths[name]
             wrong = lengths[name] != width

@@ -120,13 +120,7 @@ class TakeRows:
     """The column of labels, or none."""
 
     def __call__(self, data: dict[str, tf.Tensor], entries: tf.Tensor, seeds: Any) -> Batch:
-        """Make a batch: columns, labels and weights.
-
-        Args:
-            data: [stored rows] The columns, those of lists [stored rows, width].
-            entries: [rows] Which rows; -1 for none.
-            seeds: Of no use here.
-        """
+        """Make a batch of stored rows, [rows], -1 for none: columns, labels and weights."""
         counts = entries >= 0
         places = tf.maximum(entries, 0)
 
@@ -146,13 +140,7 @@ Columns = dict[str, Any]
 
 
 class DeviceRows(StoredRows):
-    """Rows that no value of goes through the host, where nothing is wrong.
-
-    Args:
-        paths: the files, in their order.
-        schema: the columns.
-        threads: of what is read on the host.
-    """
+    """Rows that no value of goes through the host, where nothing is wrong."""
 
     def __init__(self, paths: Sequence[str], schema: Schema, threads: int | None = None) -> None:
         """Have a Merlin dataset for each file: several it would put in an order of its own."""
@@ -177,11 +165,7 @@ class DeviceRows(StoredRows):
         return joined
 
     def _read_part(self, number: int) -> dict[str, tf.Tensor]:
-        """Read a row group on the device; on the host, which says what is wrong, where that fails.
-
-        Raises:
-            DataError: naming the file and row of what cannot be used.
-        """
+        """Read a row group on the device; if that fails on the host, which says what is wrong."""
         part = self.parts[number]
         self.require_unchanged(part)
         try:

@@ -40,7 +40,7 @@ from ..schemas.feature_spec import Feature
 from ..schemas.item_table import COUNT, ID, ItemTable
 from ..schemas.users_layout import ENCODING_KINDS, THOUSAND, CrossOf, EncodingOf
 from .draws import Items, mix
-from .row_check import READ_ERRORS, DataError, largest_ids
+from .row_check import DataError, largest_ids, readable
 from .user_check import check_items
 
 Array = npt.NDArray[Any]
@@ -93,10 +93,7 @@ class InTime:
 class ItemFeature:
     """Ids, numbers, lists or vectors by item.
 
-    Args:
-        table: [items + 1, ...] Those known last; of item 0 zeros.
-        dtype: What a batch holds.
-        changes: The values in time: rows, and the value of each.
+    The table, [items + 1, ...], has those known last, of item 0 zeros; ``changes`` has the others.
     """
 
     def __init__(
@@ -128,13 +125,7 @@ class ItemFeature:
 
 
 class SeenBefore:
-    """A number made of what came of a target's feature before a sample.
-
-    Args:
-        encoding: What it is made of.
-        in_time: All interactions.
-        taken: [interactions] Which of them were taken.
-    """
+    """A number made of what came of a target's feature before a sample."""
 
     moment = COUNTED
     """What samples' times are compared with."""
@@ -285,13 +276,7 @@ def read_changes(files: Mapping[str, Path], last: int) -> tuple[Moments, dict[st
 def read_events(
     encodings: Mapping[str, EncodingOf], directory: Path, last_ids: Mapping[str, int]
 ) -> tuple[dict[str, Moments | Days], dict[str, SeenBefore]]:
-    """Read the interactions that encodings count: by number, what makes it of them.
-
-    Args:
-        encodings: By number, what it is made of.
-        directory: The dataset's.
-        last_ids: By target item feature, its last id.
-    """
+    """Read the interactions that encodings count: by number, what makes it of them."""
     features = {encoding.events: encoding.feature for encoding in encodings.values()}
     columns = [ID, SECONDS, TAKEN]
     tables = {n: _read(directory / n, columns, last_ids[f]) for n, f in features.items()}
@@ -322,10 +307,8 @@ def _in_time(table: pa.Table, moments: Moments | Days, last: int) -> tuple[InTim
 
 
 def _read(path: Path, names: list[str], last: int) -> pa.Table:
-    try:
+    with readable(path):
         table = pq.read_table(path, columns=names)
-    except READ_ERRORS as error:
-        raise DataError(f"{path} cannot be read as parquet: {error}") from error
     for name in names:
         if table[name].null_count:
             raise DataError(f"{path}: column {name} holds a missing value.")
@@ -392,17 +375,7 @@ class SampleColumns:
     def read(
         cls, dataset: DatasetDirectory, schema: Schema, negatives_read: int | None = None
     ) -> SampleColumns:
-        """Find out what the columns of ``schema`` are made of, and read the item table.
-
-        Args:
-            dataset: An opened directory of users.
-            schema: The columns that are asked for.
-            negatives_read: So many of the newest places of a negative history does the model read;
-                None for all.
-
-        Raises:
-            MerlinSimError: Naming the file, row and column of the item table that cannot be used.
-        """
+        """Find out what the columns of ``schema`` are made of, and read the item table."""
         layout, channels, spec = dataset.users, dataset.channels, dataset.spec
         assert layout is not None
         asked = set(schema.column_names)
@@ -420,10 +393,8 @@ class SampleColumns:
         (width,) = spec.feature_spec[channels[POSITIVE_HISTORY][0]].dimensions or (0,)
         path = dataset.path / layout.item_table
         names = [ID, COUNT, *layout.item_features, *layout.item_columns.values()]
-        try:
+        with readable(path):
             table = pq.read_table(path, columns=list(dict.fromkeys(names)))
-        except READ_ERRORS as error:
-            raise DataError(f"{path} cannot be read as parquet: {error}") from error
         check_items(path, table, layout.item_features, largest, layout.negatives)
         items = ItemTable(path)
         moments: dict[str, Moments | Days] = {}
@@ -490,23 +461,12 @@ class SampleColumns:
         return bool(self.asks_for(TARGET_ITEM_FEATURES) or more)
 
     def feature_known_last(self, place: int, items: tf.Tensor) -> tf.Tensor:
-        """The feature of items at this place among those of targets, as it was known last; int64.
-
-        Args:
-            place: 0 for the item itself.
-            items: Of any shape.
-        """
+        """The feature of items at a place among those of targets, as it was known last; int64."""
         found = self.features[place - 1].known_last(items) if place else items
         return tf.cast(found, tf.int64)
 
     def of_histories(self, channel: str, items: tf.Tensor, ranks: Ranks) -> dict[str, tf.Tensor]:
-        """The columns of histories.
-
-        Args:
-            channel: Which histories.
-            items: Of any shape; 0 where there is none.
-            ranks: Of the samples' times, of a shape that broadcasts to that of the items.
-        """
+        """The columns of histories; ``ranks``, of samples' times, broadcast to ``items``."""
         return {
             name: tf.cast(self.features[place - 1](items, ranks) if place else items, kind)
             for place, name in self.channels[channel].items()

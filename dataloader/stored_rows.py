@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import glob
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +22,15 @@ from ..foundation.gpu_forms import has_gpu_forms
 from ..foundation.process_wide import keep_freed_memory, quiet_merlin
 from ..schemas.parquet import DamageError, is_list, leaf_fields, require_whole_footer, row_pieces
 from .arrow_columns import Array, Column, decode, pad_left
-from .row_check import READ_ERRORS, DataError, RowCheck, list_widths, require_types, small_ids
+from .row_check import (
+    READ_ERRORS,
+    DataError,
+    RowCheck,
+    list_widths,
+    readable,
+    require_types,
+    small_ids,
+)
 
 ALIGNED = 64
 """Bytes: where TensorFlow wants memory to begin."""
@@ -83,14 +90,6 @@ class StoredRows:
     newest values stay. Ids of tables with fewer than 2^31 rows come as int32, for a model on a GPU
     all whole numbers as int64: TensorFlow keeps int32 arguments of a function on the host, and has
     no kernels of a GPU for int32 in Reshape, Concat, Slice, Split and Pad.
-
-    Args:
-        paths: the files, in their order.
-        schema: the columns.
-        threads: that decode; None for one per core.
-
-    Raises:
-        DataError: where a file cannot be read, or holds other types than the schema says.
     """
 
     def __init__(self, paths: Sequence[str], schema: Schema, threads: int | None = None) -> None:
@@ -130,11 +129,7 @@ class StoredRows:
         return sum(dtype.itemsize * self.widths.get(name, 1) for name, dtype in self.dtypes.items())
 
     def read(self, numbers: Sequence[int], rows: int) -> dict[str, tf.Tensor]:
-        """Read row groups, in this order; columns are filled up with zeros to ``rows``.
-
-        Raises:
-            DataError: naming the file and row of what cannot be used.
-        """
+        """Read row groups, in this order; columns are filled up with zeros to ``rows``."""
         parts = [self.parts[number] for number in numbers]
         for part in parts:
             self.require_unchanged(part)
@@ -170,7 +165,7 @@ class StoredRows:
         return array, lengths if is_list else None
 
     def _add_file(self, path: str) -> None:
-        with _unreadable(path):
+        with readable(path):
             state = version(path)
             with pq.ParquetFile(path, memory_map=True) as file:
                 require_whole_footer(file)
@@ -202,11 +197,7 @@ class StoredRows:
             self.layout[name] = kept._replace(values=kept.values.astype(dtype))
 
     def pieces(self, part: Part, names: list[str]) -> Iterator[dict[str, Column]]:
-        """Decode and check columns of a row group, :data:`PIECE_ROWS` rows at a time.
-
-        Raises:
-            DataError: naming the file and the rows, where they cannot be read.
-        """
+        """Decode and check columns of a row group, :data:`PIECE_ROWS` rows at a time."""
         path, there = part.origin, part
         try:
             with pq.ParquetFile(path, metadata=self._files[path][0], memory_map=True) as file:
@@ -264,11 +255,7 @@ def _decoded(
     rows: int,
     layout: dict[str, Column],
 ) -> Iterator[dict[str, Column]]:
-    """Decode what must be ``rows`` rows of the layout's types.
-
-    Raises:
-        DamageError: where there are more rows or fewer, or values of another type.
-    """
+    """Decode what must be ``rows`` rows of the layout's types."""
     seen, batches = 0, iter(batches)
     for batch in batches:
         seen += batch.num_rows
@@ -316,11 +303,3 @@ def _within(name: str, column: Column, low: Any, high: Any) -> Column:
             f" {low} to {high}"
         )
     return column._replace(bounds=found)
-
-
-@contextlib.contextmanager
-def _unreadable(path: str) -> Iterator[None]:
-    try:
-        yield
-    except READ_ERRORS as error:
-        raise DataError(f"{path} cannot be read as parquet: {error}") from error

@@ -45,11 +45,7 @@ class UserCheck:
     """The last id of an item."""
 
     def lists(self, stored: StoredUsers) -> None:
-        """Look at features and lists.
-
-        Raises:
-            MerlinSimError: With the first thing that is wrong.
-        """
+        """Look at features and lists."""
         for name, values in stored.users.items():
             wrong, what = self._wrong_values(name, values)
             _refuse_first(stored, wrong, values, f"column {name} should hold {what}")
@@ -66,15 +62,7 @@ class UserCheck:
             self._check_same_time(stored, layout.same_time)
 
     def positions(self, stored: StoredUsers, starts: Array) -> None:
-        """Look at where samples are.
-
-        Args:
-            stored: The users.
-            starts: [users + 1] Where the positions of each begin, that may be samples.
-
-        Raises:
-            MerlinSimError: With the first thing that is wrong.
-        """
+        """Look at where samples are."""
         before: list[str] = []
         for mapping in stored.ranges:
             self._check_positions(stored, starts, mapping, before)
@@ -153,11 +141,7 @@ def _refuse_place(
 
 
 def refuse(stored: StoredUsers, row: int, what: str, received: object) -> None:
-    """Raise the error of a user.
-
-    Raises:
-        MerlinSimError: Always.
-    """
+    """Raise the error of a user."""
     user = next(iter(stored.users.values()))[row]
     raise MerlinSimError(f"{stored.origin(row)} (user {user}): {what}. Received: {received}.")
 
@@ -168,18 +152,7 @@ LARGEST_COUNT = 2**53
 def check_items(
     path: Path, table: pa.Table, features: Sequence[str], largest: Sequence[int], negatives: str
 ) -> None:
-    """Look at everything that is known of items.
-
-    Args:
-        path: The file.
-        table: Its columns.
-        features: The items' features but the item itself.
-        largest: The last id of the item and of each feature.
-        negatives: How negatives are drawn.
-
-    Raises:
-        MerlinSimError: With the first thing that is wrong.
-    """
+    """Look at everything that is known of items."""
     _check_column(path, table, ID, 1, largest[0])
     _check_column(path, table, COUNT, 0, LARGEST_COUNT)
     for name, last in zip(features, largest[1:], strict=True):

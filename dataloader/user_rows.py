@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -22,8 +22,9 @@ from ..schemas.channels import TARGET_ITEM_FEATURES, USER_NUMERICAL
 from ..schemas.dataset import DatasetDirectory
 from ..schemas.parquet import require_whole_footer
 from ..schemas.users_layout import JOINS, OF_USERS, POSITIVE, SAMPLE, UsersLayout
+from .arrow_columns import decode
 from .behaviour_samples import EARLIER, KNOWN, LABEL, NOW, OCCURRENCES, SEEN, STORED, TIMES, Users
-from .row_check import READ_ERRORS, DataError
+from .row_check import READ_ERRORS, DataError, readable
 from .sample_columns import BY_SECONDS, CHANGED, SampleColumns, id_type
 from .stored_rows import of_file, version
 from .user_check import StoredUsers, UserCheck
@@ -85,16 +86,11 @@ class Positions(NamedTuple):
 
 
 def find_positions(starts: Array, roles: Array | None, same_time: Array | None) -> Positions:
-    """Find what may be predicted, and what it sees.
+    """Find what may be predicted, and what it sees; of all users together, [interactions].
 
     >>> found = find_positions(np.array([0, 4]), np.array([1, 7, 2, 7]), np.array([0, 0, 1, 0]))
     >>> [values.tolist() for values in found]
     [[1, 2, 3], [0, 3], [1, 1, 2], [1, 0, 1]]
-
-    Args:
-        starts: [users + 1] Where the interactions of each user begin.
-        roles: [interactions] See :class:`~merlin_sim.schemas.users_layout.UsersLayout`.
-        same_time: [interactions] See there.
     """
     if roles is None:
         if same_time is None:
@@ -138,17 +134,7 @@ class UserBlock:
 
 
 class UserRows:
-    """The users of a mapping.
-
-    Args:
-        dataset: an opened directory of users.
-        mapping: ``train``, ``test``, ...
-        columns: what samples are made of; None to count them alone.
-        on_cpu: read on the processor, where there is a GPU too.
-
-    Raises:
-        DataError: naming a file that cannot be read, or whose positions cannot be.
-    """
+    """The users of a mapping."""
 
     def __init__(
         self,
@@ -187,23 +173,20 @@ class UserRows:
 
     def _add_file(self, path: Path) -> None:
         first_row, columns = 0, list(self.layout.positions[self.mapping])
-        try:
-            with pq.ParquetFile(path, memory_map=True) as file:
-                require_whole_footer(file)
-                stored = set(file.schema_arrow.names)
-                for number in range(file.metadata.num_row_groups):
-                    rows = file.metadata.row_group(number).num_rows
-                    table = file.read_row_group(number, columns=columns)
-                    most = _interactions(file, number, self.layout.history)
-                    counts = _count(path, first_row, table, columns, most)
-                    if counts.sum():
-                        self.parts.append(len(self.groups))
-                        self.part_positions.append(counts)
-                    state = version(str(path))
-                    self.groups.append(RowGroup(path, number, first_row, rows, most, state))
-                    first_row += rows
-        except READ_ERRORS as error:
-            raise DataError(f"{path} cannot be read as parquet: {error}") from error
+        with readable(path), pq.ParquetFile(path, memory_map=True) as file:
+            require_whole_footer(file)
+            stored = set(file.schema_arrow.names)
+            for number in range(file.metadata.num_row_groups):
+                rows = file.metadata.row_group(number).num_rows
+                table = file.read_row_group(number, columns=columns)
+                most = _interactions(file, number, self.layout.history)
+                counts = _count(path, first_row, table, columns, most)
+                if counts.sum():
+                    self.parts.append(len(self.groups))
+                    self.part_positions.append(counts)
+                state = version(str(path))
+                self.groups.append(RowGroup(path, number, first_row, rows, most, state))
+                first_row += rows
         named = {m: pair for m, pair in self.layout.positions.items() if set(pair) <= stored}
         self._positions = [name for pair in named.values() for name in pair]
 
@@ -251,11 +234,7 @@ class UserRows:
         return 8 * (2 + len(self.largest) - len(self.layout.per_interaction))
 
     def read(self, numbers: Sequence[int]) -> UserBlock:
-        """Read and check the users of some row groups, in this order.
-
-        Raises:
-            MerlinSimError: where one cannot be used, or a file is not as it was.
-        """
+        """Read and check the users of some row groups, in this order."""
         groups = [self.groups[number] for number in numbers]
         for group in groups:
             if version(str(group.path)) != group.version:
@@ -272,7 +251,7 @@ class UserRows:
         group, layout = self.groups[number], self.layout
         lists = [name for name in (layout.roles, layout.same_time) if name is not None]
         begin, end = layout.positions[self.mapping]
-        try:
+        with readable(group.path):
             with pq.ParquetFile(group.path, memory_map=True) as file:
                 table = file.read_row_group(group.number, columns=[*lists, begin, end])
             starts = np.zeros(group.users + 1, np.int64)
@@ -282,8 +261,6 @@ class UserRows:
                 starts = np.asarray(column.offsets).astype(np.int64) - column.offsets[0].as_py()
                 values[name] = np.asarray(column.flatten())
             begins, ends = (np.asarray(table[name]).astype(np.int64) for name in (begin, end))
-        except READ_ERRORS as error:
-            raise DataError(f"{group.path} cannot be read as parquet: {error}") from error
         found = find_positions(starts, values.get(layout.roles), values.get(layout.same_time))
         return found, begins, np.minimum(ends, np.diff(found.starts))
 
@@ -305,12 +282,7 @@ class UserRows:
     def block_of(
         self, columns: Mapping[str, Any], numbers: Sequence[int] | None = None
     ) -> UserBlock:
-        """Check users that a Merlin loader has read, unshuffled: see :func:`read_columns`.
-
-        Args:
-            columns: Of these users.
-            numbers: Of the row groups that they are; None for all.
-        """
+        """Check users that a Merlin loader has read, unshuffled: see :func:`read_columns`."""
         layout = self.layout
         groups = self.groups if numbers is None else [self.groups[number] for number in numbers]
         may_be_fractions = {*self.numbers, self.times}
@@ -388,7 +360,7 @@ class UserRows:
                     f" {group.first_row + 1}: {error}"
                 ) from error
             for name in table.column_names:
-                row = first_missing(table[name].combine_chunks())
+                row = decode(table[name]).missing
                 if row is not None:
                     raise DataError(
                         f"{group.path}, row {group.first_row + row + 1}: column {name} holds a"
@@ -402,14 +374,7 @@ class UserRows:
         users: int = 0,
         numbers: Sequence[int] | None = None,
     ) -> Users:
-        """Put users on the device.
-
-        Args:
-            block: The users.
-            interactions: Fill them up with zeros to so many.
-            users: The same.
-            numbers: Of the row groups that they are; None for all.
-        """
+        """Put users on the device."""
         kind, found = id_type(self.last_item), block.positions
         count, is_all = len(block.starts) - 1, found.places is None
         # A user may have samples and no history, which begins where the last one ends.
@@ -504,23 +469,6 @@ def read_columns(*loaders: merlin.dataloader.tensorflow.Loader) -> dict[str, Any
     return columns
 
 
-def first_missing(column: pa.Array) -> int | None:
-    """The first row that is missing, or a list with something missing in it.
-
-    >>> first_missing(pa.array([[1], [2, None], None]))
-    1
-    """
-    rows: Iterator[int] = iter(np.flatnonzero(np.asarray(column.is_null())))
-    first = next(rows, None)
-    if pa.types.is_nested(column.type):
-        inner = np.flatnonzero(np.asarray(column.flatten().is_null()))
-        if len(inner):
-            lengths = np.asarray(column.value_lengths().fill_null(0))
-            row = int(np.searchsorted(np.cumsum(lengths), inner[0], side="right"))
-            first = row if first is None else min(first, row)
-    return None if first is None else int(first)
-
-
 def _interactions(file: pq.ParquetFile, group: int, history: str) -> int:
     """How many a row group has, by its footer; an empty or missing history counts as one."""
     metadata = file.metadata.row_group(group)
@@ -529,15 +477,7 @@ def _interactions(file: pq.ParquetFile, group: int, history: str) -> int:
 
 
 def _count(path: Path, first_row: int, table: pa.Table, columns: list[str], most: int) -> Array:
-    """How many samples each user has; the rest of what can be wrong is seen when they are read.
-
-    Args:
-        path: The file.
-        first_row: The number of the table's first row.
-        table: The columns.
-        columns: Of the first position that is a sample, and of the one after the last.
-        most: No history of the table is longer.
-    """
+    """How many samples each user has; the rest of what can be wrong is seen when they are read."""
 
     def refuse(row: int, what: str, received: object) -> None:
         raise DataError(f"{path}, row {first_row + row + 1}: {what} Received: {received}.")

@@ -56,7 +56,6 @@ class PublishedColumns:
     """What each column of the layout is."""
 
     label: str
-    """The label's column."""
 
     single: dict[str, int]
     """Columns with one id a row -> their cardinality."""

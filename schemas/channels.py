@@ -150,11 +150,7 @@ class ChannelContract:
         return best if known[best] else None
 
     def require(self, schema: Schema, where: str) -> dict[str, list[str]]:
-        """Do as :meth:`read` does; say which tags are missing where a channel is.
-
-        Raises:
-            MerlinSimError: Where a channel that must be there is not.
-        """
+        """Do as :meth:`read` does; say which tags are missing where a channel is."""
         found = self.read(schema)
         lines = [
             f"  {name}: " + (channel.missing or f'no column is tagged "{name}"')
@@ -187,11 +183,7 @@ class ChannelContract:
         return problems + self._check_shared(spec) + _check_lengths(spec, self.histories)
 
     def check(self, spec: FeatureSpec) -> None:
-        """Refuse a dataset whose spec is not what the contract asks for.
-
-        Raises:
-            SpecError: With everything that does not match.
-        """
+        """Refuse a dataset whose spec is not what the contract asks for."""
         problems = self.problems(spec)
         if problems:
             raise SpecError(spec.path or f"the dataset, as input of {self.name}", problems)
@@ -409,9 +401,8 @@ opened for a family before any module of the models, which stand above this room
 def register_contract(family: str, contract: ChannelContract) -> None:
     """Make a family's channels known to specs and schemas.
 
-    Raises:
-        MerlinSimError: Where another contract has its name, or has one of its channels and counts
-            ids otherwise: a dataset would not say which of the two it is of.
+    Refuses one whose name another has, or that shares a channel with another and counts ids
+    otherwise: a dataset would not say which of the two it is of.
     """
     if CONTRACTS.get(family, contract) != contract:
         raise MerlinSimError(f"the family {family!r} has a contract of channels already.")
@@ -426,11 +417,7 @@ def register_contract(family: str, contract: ChannelContract) -> None:
 
 
 def contract_named(family: str) -> ChannelContract:
-    """Return the contract of a family.
-
-    Raises:
-        MerlinSimError: Where no family of this name is known.
-    """
+    """Return the contract of a family."""
     if family not in CONTRACTS:
         importlib.import_module(FAMILIES).families()
     if family not in CONTRACTS:
@@ -478,23 +465,13 @@ def channels_of(schema: Schema) -> dict[str, list[str]]:
     features. A schema that bears neither a channel's name nor a list of a contract among its tags
     is read as plain rows: CATEGORICAL and CONTINUOUS columns are its channels.
 
-    Returns:
-        Channel name -> column names, in the schema's order; channels without columns are left out.
+    Channel name -> column names, in the schema's order; channels without columns are left out.
     """
     return _contract_of_schema(schema).read(schema)
 
 
 def require_channels(schema: Schema, where: str, family: str | None = None) -> dict[str, list[str]]:
-    """Do as :func:`channels_of` does; say which tags are missing where a channel is.
-
-    Args:
-        schema: The schema.
-        where: What the message begins with.
-        family: The family whose channels must be there; None for what the tags look like.
-
-    Raises:
-        MerlinSimError: Where the channels are not complete.
-    """
+    """Do as :func:`channels_of` does; say which tags are missing where a channel is."""
     contract = contract_named(family) if family else _contract_of_schema(schema)
     return contract.require(schema, where)
 

@@ -16,11 +16,7 @@ _DTYPES = {value.name: value for value in vars(md).values() if isinstance(value,
 
 
 def to_record(column: ColumnSchema) -> dict[str, Any]:
-    """Return everything a column schema says as scalars, lists and dicts.
-
-    Raises:
-        MerlinSimError: Where a property holds an object that no text file can.
-    """
+    """Return everything a column schema says as scalars, lists and dicts."""
     record: dict[str, Any] = {"name": column.name}
     record["dtype"] = _dtype_record(column.dtype.without_shape)
     if column.shape.dims is not None:

@@ -12,16 +12,7 @@ from .spec_file import check_feature_spec, read_feature_spec, read_spec
 
 
 def load_spec(path: Path, *, check_files: bool = True, model: str | None = None) -> FeatureSpec:
-    """Read and check the specification at ``path``: a directory, a .yaml or a .pbtxt.
-
-    Args:
-        path: What to read.
-        check_files: Whether the data files must exist.
-        model: The family of models whose channels it must have; None for any.
-
-    Raises:
-        MerlinSimError: With everything that is wrong.
-    """
+    """Read and check the specification at ``path``: a directory, a .yaml or a .pbtxt."""
     if path.is_dir():
         return DatasetDirectory.open(path, check_files=check_files, model=model).spec
     if path.suffix != ".pbtxt":
@@ -44,11 +35,7 @@ def load_spec(path: Path, *, check_files: bool = True, model: str | None = None)
 
 
 def read_shape(path: Path) -> FeatureSpec:
-    """Read a specification of the right shape; what a schema has no place for may be missing.
-
-    Raises:
-        MerlinSimError: Where the file has not the shape of a spec or a schema.
-    """
+    """Read a specification of the right shape; what a schema has no place for may be missing."""
     if _kind(path) == "pbtxt":
         from .merlin_schema import to_feature_spec
         from .schema_file import read_schema
@@ -61,11 +48,7 @@ def read_shape(path: Path) -> FeatureSpec:
 
 
 def convert(source: Path, destination: Path) -> FeatureSpec:
-    """Translate a specification file to the kind that the destination's name says.
-
-    Returns:
-        The specification, as a feature spec.
-    """
+    """Translate a specification file to the kind that the destination's name says."""
     kind = _kind(destination)
     spec = read_shape(source)
     if kind == "yaml":

@@ -31,7 +31,6 @@ class DatasetDirectory:
     """
 
     path: Path
-    """The directory."""
 
     spec: FeatureSpec
     """What the dataset is; read from feature_spec.yaml, or derived from schema.pbtxt."""
@@ -140,21 +139,13 @@ class DatasetDirectory:
         return users_layout(self.spec)
 
     def stored_files(self, mapping: str) -> list[Path]:
-        """Return the files of a mapping, whichever of the two layouts they have.
-
-        Raises:
-            MerlinSimError: Where there is no such mapping, or the feed cannot read it.
-        """
+        """Return the files of a mapping, whichever of the two layouts they have."""
         if self.users is None or mapping not in self.spec.source_spec:
             return self.files(mapping)
         return [self.path / file for file in self.spec.source_spec[mapping][0].files]
 
     def files(self, mapping: str) -> list[Path]:
-        """Return the parquet files of a mapping (`train`, `test`), in row order.
-
-        Raises:
-            MerlinSimError: Where there is no such mapping, or it is not in parquet whole.
-        """
+        """Return the parquet files of a mapping (`train`, `test`), in row order."""
         chunks = self.spec.source_spec.get(mapping)
         if chunks is None:
             found = ", ".join(self.spec.source_spec)
@@ -169,12 +160,7 @@ class DatasetDirectory:
 
 
 def write_documents(directory: Path | str, spec: FeatureSpec) -> None:
-    """Write feature_spec.yaml, schema.pbtxt and metadata.json beside finished parquet files.
-
-    Args:
-        directory: The dataset directory.
-        spec: Its spec; every categorical feature's cardinality must be known.
-    """
+    """Write feature_spec.yaml, schema.pbtxt and metadata.json beside finished parquet files."""
     from .merlin_schema import to_merlin_schema
     from .schema_file import write_schema
 

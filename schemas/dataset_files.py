@@ -42,11 +42,7 @@ IDS_OF_ROW, NUMBERS_OF_ROW = Kind(True, "int64"), Kind(True, "float32")
 
 
 def check_parquet_columns(directory: Path, spec: FeatureSpec, schema: Schema) -> None:
-    """Look into the parquet files' footers: every column there, of the type that the spec says.
-
-    Raises:
-        SpecError: With every file and column that is not as the spec says.
-    """
+    """Look into the parquet files' footers: every column there, of the type that the spec says."""
     problems: list[Problem] = []
     for chunk in (chunk for chunks in spec.source_spec.values() for chunk in chunks):
         if chunk.type == "parquet":
@@ -59,11 +55,7 @@ def check_parquet_columns(directory: Path, spec: FeatureSpec, schema: Schema) ->
 
 
 def check_users_files(directory: Path, spec: FeatureSpec, layout: UsersLayout) -> None:
-    """Look into the footers of the users' files and of the item table.
-
-    Raises:
-        SpecError: With every file and column that is not as the spec says.
-    """
+    """Look into the footers of the users' files and of the item table."""
     problems: list[Problem] = []
     files: dict[str, list[str]] = {}
     for mapping, (chunk,) in spec.source_spec.items():

@@ -16,9 +16,6 @@ def fingerprint(dataset: DatasetDirectory) -> str:
 
     It covers the spec and, of each file, its length and its last 64 KiB, where parquet keeps its
     schema, row groups and statistics.
-
-    Raises:
-        MerlinSimError: Where a file cannot be read.
     """
     digest = hashlib.sha256(json.dumps(_contents(dataset), sort_keys=True).encode())
     for mapping in ("train", "test"):

@@ -65,11 +65,7 @@ class ItemTable:
 
 
 def read_vocabulary(path: Path, columns: list[str]) -> pa.Table:
-    """Read columns of a vocabulary.
-
-    Raises:
-        MerlinSimError: With the file, where it cannot be read.
-    """
+    """Read columns of a vocabulary."""
     try:
         return pq.read_table(path, columns=columns)
     except UNREADABLE as error:

@@ -69,15 +69,7 @@ class IdsNote:
 
 
 def note_ids(schema: Schema, directory: Path) -> IdsNote:
-    """Note what the ids of a dataset directory, or of a servable, mean.
-
-    Args:
-        schema: Its columns.
-        directory: Holds ``categories/`` and ``workflow.json``, where there are any.
-
-    Raises:
-        MerlinSimError: Where a vocabulary cannot be read.
-    """
+    """Note what the ids of a dataset directory, or of a servable, mean."""
     domains = {}
     for domain, largest in largest_ids(schema).items():
         keys = read_keys(directory, domain)
@@ -90,14 +82,6 @@ def other_meanings(note: IdsNote, schema: Schema, directory: Path) -> list[str]:
     """Say in which domains ids mean something else than by a note; nothing where none does.
 
     Ids beyond those of the note are new, and mean nothing by it.
-
-    Args:
-        note: Of the dataset that a model was trained on.
-        schema: Of the dataset at hand, all of it or the columns that the model reads.
-        directory: Of the dataset at hand.
-
-    Raises:
-        MerlinSimError: Where a vocabulary cannot be read.
     """
     problems = []
     here = largest_ids(schema)
@@ -151,7 +135,8 @@ def read_keys(directory: Path, domain: str) -> pa.ChunkedArray | None:
         table = pq.read_table(path, columns=["id", "key"])
     except (OSError, pa.ArrowException) as error:
         raise MerlinSimError(f"{path}: expected the columns id and key: {error}") from error
-    if not _is_rising(ids := table["id"].to_numpy()):
+    ids = table["id"].to_numpy()
+    if not (np.diff(ids) > 0).all():
         if len(np.unique(ids)) != len(ids):
             raise MerlinSimError(f"{path}: each id should have one key. Received: an id twice")
         table = table.sort_by("id")
@@ -216,10 +201,6 @@ def domain_of(column: ColumnSchema) -> tuple[str, int] | None:
 def largest_ids(schema: Schema) -> dict[str, int]:
     """Return the largest id of each domain of a dataset's columns."""
     return dict(found for column in schema if (found := domain_of(column)) is not None)
-
-
-def _is_rising(ids: Any) -> bool:
-    return bool((np.diff(ids) > 0).all())
 
 
 def _fitted(path: Path) -> str | None:

@@ -17,11 +17,8 @@ class LayoutNames:
     """Names within the directory; by default the published ones."""
 
     train: str = "train"
-    """The directory of train's parquet files."""
-
     test: str = "test"
-    """The directory of test's."""
-
+    """The directories of parquet files."""
     metadata: str = METADATA_FILE
     """The file of cardinalities."""
 

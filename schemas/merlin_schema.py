@@ -136,13 +136,7 @@ def _same_spec(ours: FeatureSpec, theirs: FeatureSpec) -> bool:
 
 
 def updated_spec(original: FeatureSpec, before: Schema, now: Schema) -> FeatureSpec:
-    """Bring a spec up to date with a schema that was made from it and edited since.
-
-    Args:
-        original: The spec that the schema carried.
-        before: The schema as the original spec translates to it.
-        now: The schema as it is.
-    """
+    """Bring a spec up to date with a schema that was made from it and edited since."""
     old, new = natural_spec(before), natural_spec(now)
     features = {}
     order = [name for name in original.feature_spec if name in new.feature_spec]
@@ -172,12 +166,7 @@ def updated_spec(original: FeatureSpec, before: Schema, now: Schema) -> FeatureS
 
 
 def updated_schema(original: Schema, spec: FeatureSpec) -> Schema:
-    """Bring a schema up to date with a spec that was made from it and edited since.
-
-    Args:
-        original: The schema that the spec carried.
-        spec: The spec as it is.
-    """
+    """Bring a schema up to date with a spec that was made from it and edited since."""
     old = natural_schema(natural_spec(original)).column_schemas
     new = natural_schema(spec).column_schemas
     order = [name for name in original.column_names if name in new]

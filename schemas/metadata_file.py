@@ -38,11 +38,7 @@ def cardinalities(spec: FeatureSpec) -> list[dict[str, Any]]:
 
 
 def read_cardinalities(file: Path) -> list[tuple[str, int]]:
-    """Read metadata.json.
-
-    Raises:
-        MerlinSimError: Where the file is not of the published form, or names a table twice.
-    """
+    """Read metadata.json."""
     content = read_json(file, FORM)
     entries = content.get("cardinalities") if isinstance(content, Mapping) else None
     if not isinstance(entries, list):

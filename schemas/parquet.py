@@ -30,14 +30,7 @@ class UnreadableFooter(MerlinSimError):
 
 
 def read_footer(file: Path) -> tuple[pq.FileMetaData, pa.Schema]:
-    """Read a parquet file's footer.
-
-    Returns:
-        The footer, and its columns as arrow has them.
-
-    Raises:
-        UnreadableFooter: Where the file cannot be read or is not parquet.
-    """
+    """Read a parquet file's footer."""
     try:
         metadata = pq.read_metadata(file)
         columns = metadata.schema.to_arrow_schema()
@@ -125,11 +118,7 @@ def _leaves(kind: pa.DataType) -> int:
 
 
 def require_whole_footer(file: pq.ParquetFile) -> None:
-    """Check that the row groups agree with the schema and the number of rows.
-
-    Raises:
-        DamageError: where they contradict each other: rows would be lost, or columns exchanged.
-    """
+    """Check that the row groups agree with the schema and the number of rows."""
     metadata, schema = file.metadata, file.schema
     fields = leaf_fields(file)
     columns = [schema.column(index) for index in range(metadata.num_columns)]

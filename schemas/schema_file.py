@@ -41,11 +41,7 @@ def schema_to_text(schema: Schema) -> str:
 
 
 def schema_from_text(text: str) -> Schema:
-    """Read the text of a schema.pbtxt, ours or anybody's.
-
-    Raises:
-        ValueError: Where the text is not a schema.
-    """
+    """Read the text of a schema.pbtxt, ours or anybody's; a ValueError says that it is none."""
     try:
         metadata = TensorflowMetadata.from_proto_text(text)
         names = [feature.name for feature in metadata.proto_schema.feature]
@@ -80,11 +76,7 @@ def write_schema(schema: Schema, path: Path | str) -> None:
 
 
 def read_schema(path: Path | str) -> Schema:
-    """Read a schema.pbtxt.
-
-    Raises:
-        MerlinSimError: Where the file cannot be read or is not a schema.
-    """
+    """Read a schema.pbtxt."""
     try:
         return schema_from_text(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
@@ -107,11 +99,7 @@ def _to_text(schema: Schema) -> str:
 
 
 def _through_merlin(columns: list[ColumnSchema]) -> list[ColumnSchema]:
-    """Return columns as Merlin reads what it writes of them.
-
-    Raises:
-        Exception: Whatever a property sets off in protobuf: they cannot be written this way.
-    """
+    """Return columns as Merlin reads what it writes of them."""
     schema = TensorflowMetadata.from_proto_text(_to_text(Schema(columns))).to_merlin_schema()
     seen = list(schema.column_schemas.values())
     if len(seen) != len(columns):

@@ -114,12 +114,7 @@ NEGATIVE_WORDS = {"neg", "negative", "negatives"}
 
 
 def warn_of_likely_mistakes(spec: FeatureSpec, directory: Path | None) -> None:
-    """Warn (:class:`DatasetWarning`) of what looks wrong in a spec that may be right.
-
-    Args:
-        spec: A spec without problems.
-        directory: Where its paths start; None to leave the files alone.
-    """
+    """Warn (:class:`DatasetWarning`) of what looks wrong in a spec that may be right."""
     mistakes = _exchanged_histories(spec)
     if directory is not None:
         mistakes += _equal_files(spec, directory)

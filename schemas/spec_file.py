@@ -194,14 +194,8 @@ def gather_problems(
 ) -> list[Problem]:
     """Gather all that is wrong with a spec: its shape, its names and files, a model's channels.
 
-    Args:
-        reading: What came of reading it.
-        directory: Where its paths start; None to leave the files alone.
-        model: The family of models whose channels it must have; None for any.
-
-    Returns:
-        The problems by line. Where a value of the wrong shape was replaced by a stand-in, what
-        follows from the stand-in is left out.
+    By line. Where a value of the wrong shape was replaced by a stand-in, what follows from the
+    stand-in is left out. Without a directory the files are left alone.
     """
     problems = list(reading.problems)
     if reading.spec is not None:
@@ -220,13 +214,7 @@ def gather_problems(
 def check_feature_spec(
     spec: FeatureSpec, directory: Path | None, replaced: Iterable[KeyPath] = ()
 ) -> list[Problem]:
-    """Gather what is wrong within a spec of the right shape.
-
-    Args:
-        spec: The spec.
-        directory: Where its paths start; None to leave the files alone.
-        replaced: Where it has stand-ins for values of the wrong shape.
-    """
+    """Gather what is wrong within a spec of the right shape."""
     return _Checks(spec, directory, set(replaced)).run()
 
 
@@ -359,9 +347,7 @@ def spec_from_plain(sections: Mapping[str, Any]) -> FeatureSpec:
     >>> spec_from_plain(spec.to_dict()) == spec
     True
 
-    Raises:
-        SpecError: Where the sections have the wrong shape. Files, channels and mappings are
-            not looked at: a spec under construction may lack them.
+    Files, channels and mappings are not looked at: a spec under construction may lack them.
     """
     shape = _Shape("feature spec", None)
     spec = shape.spec(sections)

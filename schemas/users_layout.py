@@ -231,12 +231,7 @@ def users_layout(spec: FeatureSpec) -> UsersLayout | None:
 
 
 def users_problems(spec: FeatureSpec, directory: Path | None) -> list[Problem]:
-    """Gather what is wrong with a spec whose chunks are of users; nothing for any other spec.
-
-    Args:
-        spec: A spec of the right shape.
-        directory: Where its paths start; None to leave the files alone.
-    """
+    """Gather what is wrong with a spec whose chunks are of users; nothing for any other spec."""
     mappings = _users_mappings(spec)
     if not mappings:
         return []

@@ -65,9 +65,8 @@ class _Refusal(Exception):
 def read_yaml(path: Path) -> tuple[Node | None, list[Problem]]:
     """Read one YAML file as plain data.
 
-    Returns:
-        The root node, or None where nothing could be read, and the problems found on the way
-        (duplicate keys, tags that ask for objects); the values beside them are still there.
+    Gives the root node, or None where nothing could be read, and the problems found on the way
+    (duplicate keys, tags that ask for objects); the values beside them are still there.
     """
     problems: list[Problem] = []
     name = str(path)
