@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..foundation.requests import RequestError, check_storable, missing_keys, refuse_all
+from ..schemas.channels import UNITS_OF_INTERVALS
 from ..workflows.criteo.criteo_columns import LEAST_NUMBER, LOGARITHMS, model_number
 from ..workflows.vocabularies import Vocabularies
 from .event import (
@@ -22,13 +23,13 @@ from .event import (
     Event,
     EventTimes,
     Item,
-    OwnTime,
     StoredHistory,
     StoredSummary,
     csv_key,
     csv_list,
     csv_numbers,
     number_of,
+    own_seconds,
     parse_event,
 )
 from .histories.store import Reading, StoreError, SummedHistory, as_text
@@ -65,7 +66,6 @@ class EncodedEvent:
     keys: tuple[str, ...] = ()
     """Those of the user's columns that are ids."""
     stored: StoredSummary | None = None
-    """What a store keeps of the whole history, where the model reads a summary of it."""
     since: Ids = field(default_factory=dict)
     """What is not in it yet, like ``histories``, of any length."""
 
@@ -119,25 +119,24 @@ class EventEncoder:
         ]
         workflow = read_workflow(servable.path)
         self.numbers: NumberEncoder = PlainNumbers(self.columns)
+        self.times: EventTimes | None = None
+        self.time_fields: tuple[str, ...] = ()
+        """Name the field of an event's own time, which may be missing, if any is read."""
         if workflow is not None:
-            stated, fitted, _ = workflow
+            stated, fitted, timestamp = workflow
             self.users = [as_in_log(lookup, stated, fitted) for lookup in self.users]
             self.items = [as_in_log(lookup, stated, fitted) for lookup in self.items]
             lists = [find_lookup(servable, column) for column in self.columns.target_lists]
             by_name = {lookup.domain: lookup for lookup in lists}
             table = Vocabularies(servable.path / CATEGORIES).items(first.domain)
             self.numbers = WorkflowNumbers(*workflow, table, by_name, self.columns)
-        self.own_time: OwnTime | None = None
-        if workflow is not None and stated.reads_days:
-            self.own_time = OwnTime(workflow[2], stated.timestamp_unit)
-        self.times: EventTimes | None = None
-        if workflow is not None and self.columns.intervals is not None:
-            self.times = EventTimes.of(stated, workflow[2], self.columns.intervals.name)
-
-    @property
-    def time_fields(self) -> tuple[str, ...]:
-        """Name the field of an event's own time, which may be missing, if any is read."""
-        return (self.own_time.timestamp,) if self.own_time else ()
+            if stated.reads_days:
+                self.time_fields = (timestamp,)
+                self._unit = stated.timestamp_unit
+            if self.columns.intervals is not None and stated.time_intervals is not None:
+                seconds = UNITS_OF_INTERVALS[stated.time_intervals]
+                interval, unit = self.columns.intervals.name, stated.timestamp_unit
+                self.times = EventTimes(timestamp, interval, unit, seconds)
 
     def fields_for(self, found: Collection[str]) -> tuple[str, ...]:
         """Name what a row of a file needs, by the columns that the file has."""
@@ -188,7 +187,10 @@ class EventEncoder:
         if isinstance(fields, Exception):
             raise fields
         beside = (self.numbers.user_fields, self.numbers.item_fields)
-        return parse_event(fields, self.columns, self.limits, beside, self.times, self.own_time)
+        event = parse_event(fields, self.columns, self.limits, beside, self.times)
+        for timestamp in self.time_fields:
+            event = replace(event, seconds=own_seconds(fields, timestamp, self._unit))
+        return event
 
     def with_histories(self, events: Sequence[Any]) -> list[Any]:
         """Return events with the histories that they do not bring, which are read together.
@@ -265,6 +267,16 @@ class EventEncoder:
     def encode_beside(self, event: Event, ids: npt.NDArray[np.int64]) -> EncodedEvent:
         """Look up an event's keys beside items of :meth:`item_ids`, of which nothing is given."""
         self.limits.check_candidates(len(ids))
+        return self._encode(event, self._known_features(ids), [{}] * len(ids))
+
+    def encode_items(self, ids: npt.NDArray[np.int64]) -> Ids:
+        """Look up items of no user, as candidates: column -> ids or numbers, [items]."""
+        no_user: Ids = {column.name: np.zeros(1, np.int64) for column in self.columns.users}
+        targets = self._known_features(ids)
+        numbers = self.numbers.of_items(no_user, targets, [{}] * len(ids), CANDIDATES)
+        return _named(self.columns.targets, targets) | numbers
+
+    def _known_features(self, ids: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
         targets = [ids]
         for place in range(1, len(self.items)):
             if (known := self._known(place, ids)) is None:
@@ -273,7 +285,7 @@ class EventEncoder:
                     "its items"
                 )
             targets.append(known)
-        return self._encode(event, targets, [{}] * len(ids))
+        return targets
 
     def item_ids(self, keys: Sequence[Any]) -> npt.NDArray[np.int64]:
         """Look up raw keys of items."""
@@ -294,43 +306,21 @@ class EventEncoder:
         history = self._items(event.history, HISTORY)
         known = np.flatnonzero(history[0] != UNSEEN)
         seen = known[-columns.longest :]
-        histories = self._histories([column[seen] for column in history])
+        histories = _named(columns.histories, [column[seen] for column in history])
         if columns.intervals is not None and event.intervals is not None:
             column = columns.intervals
             histories[column.name] = np.array(event.intervals, column.dtype)[seen]
-        ids = {
-            c.name: found.astype(c.dtype) for c, found in zip(columns.targets, targets, strict=True)
-        }
+        since = self._items(event.since, HISTORY)
         return EncodedEvent(
-            {c.name: users[c.name].astype(c.dtype) for c in columns.users}
-            | self.numbers.of_user(event.beside_user),
-            ids
+            _named(columns.users, users.values()) | self.numbers.of_user(event.beside_user),
+            _named(columns.targets, targets)
             | self.numbers.of_items(users, targets, given, CANDIDATES, event.seconds)
             | self.numbers.of_history(targets, [column[known] for column in history]),
             histories,
             tuple(column.name for column in columns.users),
             event.stored,
-            self._histories(self._known_items(event.since)),
+            _named(columns.histories, [column[since[0] != UNSEEN] for column in since]),
         )
-
-    def _histories(self, found: Sequence[npt.NDArray[np.int64]]) -> Ids:
-        """Name a history's features by their columns."""
-        pairs = zip(self.columns.histories, found, strict=True)
-        return {column.name: ids.astype(column.dtype) for column, ids in pairs}
-
-    def _known_items(self, items: Sequence[Item]) -> list[npt.NDArray[np.int64]]:
-        found = self._items(items, HISTORY)
-        return [ids[found[0] != UNSEEN] for ids in found]
-
-    def encode_items(self, items: Sequence[Item]) -> Ids:
-        """Look up items of no user, as candidates: column -> ids or numbers, [items]."""
-        no_user: Ids = {column.name: np.zeros(1, np.int64) for column in self.columns.users}
-        found = self._items(items, CANDIDATES)
-        ids: Ids = {
-            column.name: values.astype(column.dtype)
-            for column, values in zip(self.columns.targets, found, strict=True)
-        }
-        return ids | self.numbers.of_items(no_user, found, [{}] * len(items), CANDIDATES)
 
     def _items(self, items: Sequence[Item], where: str) -> list[npt.NDArray[np.int64]]:
         """The ids of items, feature by feature."""
@@ -362,6 +352,11 @@ class EventEncoder:
         """The ids of a feature that is known of the items; None where it is not."""
         known = self.items[0].features.get(self.items[place].domain)
         return None if known is None else np.asarray(known)[ids].astype(np.int64)
+
+
+def _named(columns: Sequence[Column], found: Iterable[npt.NDArray[np.int64]]) -> Ids:
+    pairs = zip(columns, found, strict=True)
+    return {column.name: ids.astype(column.dtype) for column, ids in pairs}
 
 
 def find_lookup(servable: Servable, column: Column, features: Sequence[str] = ()) -> Lookup:
@@ -465,7 +460,6 @@ class RowEncoder:
 
 
 Encoder = EventEncoder | RowEncoder
-"""What makes ids of requests."""
 
 
 def open_encoder(

@@ -20,8 +20,6 @@ import numpy as np
 import pyarrow as pa
 
 from ..foundation.requests import RequestError, missing_keys, refuse_all
-from ..schemas.channels import UNITS_OF_INTERVALS
-from ..workflows.feature import FeatureSet
 from ..workflows.raw_values import can_be_number
 from ..workflows.times import EXPECTED_DATE, moments_of, seconds_of
 from .limits import Limits
@@ -75,16 +73,12 @@ class Event:
     """What is not in it yet."""
 
 
-NO_FIELDS: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
-
-
 def parse_event(
     fields: Any,
     columns: ServedColumns,
     limits: Limits,
-    beside: tuple[tuple[str, ...], tuple[str, ...]] = NO_FIELDS,
+    beside: tuple[tuple[str, ...], tuple[str, ...]] = ((), ()),
     times: EventTimes | None = None,
-    own_time: OwnTime | None = None,
 ) -> Event:
     """Check the form of an event.
 
@@ -94,7 +88,6 @@ def parse_event(
         limits: What is refused.
         beside: The fields of an event beside its keys and lists, and those of an item.
         times: Makes time intervals of times; None where an event has to bring the intervals.
-        own_time: Reads the event's own time; None where nothing is made of its day.
 
     Raises:
         RequestError: With all keys that are missing or unknown, else the first thing that is wrong.
@@ -126,9 +119,8 @@ def parse_event(
         _intervals(fields, intervals[0], len(history)) if intervals else None,
         {name: fields[name] for name in of_user},
         [_given(item, of_item) for item in candidates] if of_item else (),
-        own_time.of(fields) if own_time else None,
-        stored,
-        [_item(item, domains) for item in since],
+        stored=stored,
+        since=[_item(item, domains) for item in since],
     )
 
 
@@ -200,14 +192,6 @@ class EventTimes:
     seconds: float
     """The unit of the intervals."""
 
-    @classmethod
-    def of(cls, features: FeatureSet, timestamp: str, interval: str) -> EventTimes | None:
-        """Read them off a workflow; None where it makes no time intervals."""
-        if features.time_intervals is None:
-            return None
-        seconds = UNITS_OF_INTERVALS[features.time_intervals]
-        return cls(timestamp, interval, features.timestamp_unit, seconds)
-
     def needed(self, given: Any) -> tuple[str, ...]:
         """Name the keys that an event needs, by those that it has."""
         return (self.interval,) if self.interval in given else (HISTORY_TIMES, self.timestamp)
@@ -240,21 +224,10 @@ class EventTimes:
         return {**fields, self.interval: (since / self.seconds).tolist()}
 
 
-@dataclass(frozen=True)
-class OwnTime:
-    """Reads the time of an event; one that brings none is of now."""
-
-    timestamp: str
-    """The log's column of times; the key of the event's own time."""
-    unit: str | None
-    """What times that are numbers count, as ``s`` or ``ms``; None for seconds."""
-
-    def of(self, fields: Mapping[str, Any]) -> float:
-        """Return an event's own time in seconds since 1970."""
-        given = fields.get(self.timestamp)
-        if given is None:
-            return time.time()
-        return float(_seconds([given], [self.timestamp], self.unit)[0])
+def own_seconds(fields: Mapping[str, Any], timestamp: str, unit: str | None) -> float:
+    """Read an event's own time in seconds since 1970; one that brings none is of now."""
+    given = fields.get(timestamp)
+    return time.time() if given is None else float(_seconds([given], [timestamp], unit)[0])
 
 
 def _seconds(values: list[Any], where: list[str], unit: str | None) -> np.ndarray[Any, Any]:
@@ -335,11 +308,7 @@ def csv_numbers(cell: str, where: str) -> list[float]:
 
 
 def number_of(value: Any, where: str) -> float:
-    """A number that a model can take: nothing else, not infinite, not beyond float32.
-
-    >>> number_of(7, "hours")
-    7.0
-    """
+    """A number that a model can take: nothing else, not infinite, not beyond float32."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or value != value or value in (float("inf"), -float("inf")):
         raise RequestError(f"{where}: expected a number, received {value!r:.60}")
@@ -349,20 +318,12 @@ def number_of(value: Any, where: str) -> float:
 
 
 def not_utf8(byte: int) -> str:
-    """Say that a text has a byte that is no UTF-8.
-
-    >>> not_utf8(0xe9)
-    'expected UTF-8, found byte 0xe9'
-    """
+    """Say that a text has a byte that is no UTF-8."""
     return f"{NOT_UTF8} 0x{byte:02x}"
 
 
 def parse_json(text: bytes | str) -> Any:
-    """Read one JSON value; a RequestError, returned, says why it is none.
-
-    >>> parse_json(b'{"a": 1}')
-    {'a': 1}
-    """
+    """Read one JSON value; a RequestError, returned, says why it is none."""
     try:
         return json.loads(text)
     except UnicodeDecodeError as error:

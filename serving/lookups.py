@@ -42,7 +42,6 @@ class Lookup(ABC):
     """Raw keys -> ids of one domain."""
 
     domain: str
-    """Its name."""
     is_text: bool
     """Whether keys are text; whole numbers otherwise."""
     features: Mapping[str, npt.NDArray[np.int64]] = MappingProxyType({})
@@ -78,7 +77,6 @@ class VocabularyLookup(Lookup):
     """Raw key -> id."""
     is_text: bool
     features: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
-    """Ids of an item's features by item id; id 0 has 0."""
 
     @classmethod
     def read(cls, domain: str, path: Path, features: Sequence[str] = ()) -> VocabularyLookup:

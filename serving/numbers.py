@@ -8,7 +8,7 @@ what the model reads, under the names of the dataset's columns.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from ..foundation.requests import RequestError, check_storable, refuse_all
 from ..schemas.days_since import NEVER, SECONDS_OF_DAY, days_of, log_days_since
+from ..schemas.item_table import ItemTable
 from ..workflows.feature import (
     INTERACTION,
     ITEM,
@@ -48,22 +49,6 @@ A_DATE, A_MOMENT = "2024-06-01 18:30:00", 1_717_266_600
 """A date and time for an example, and its seconds since 1970."""
 
 
-class KnownItems(Protocol):
-    """What a workflow knows of items, by id; id 0 has zeros."""
-
-    def feature(self, name: str) -> Array:
-        """Ids of a feature, [items + 1]."""
-
-    def numbers(self, name: str) -> Array:
-        """Numbers, [items + 1]."""
-
-    def vectors(self, name: str, size: int) -> Array:
-        """Vectors, [items + 1, size]."""
-
-    def lists(self, name: str, longest: int) -> Array:
-        """Lists of ids, [items + 1, longest]."""
-
-
 class PlainNumbers:
     """Numbers as the model reads them: each has to be given."""
 
@@ -91,13 +76,7 @@ class PlainNumbers:
 
     def of_user(self, raw: Raw) -> dict[str, Array]:
         """Read what stands beside the user: column -> [1] or [1, width]."""
-        problems: list[str] = []
-        read = {
-            name: _plain_rows(column, [(raw.get(name), name)], problems)
-            for name, column in self._user.items()
-        }
-        refuse_all(problems)
-        return {name: np.array(rows, self._user[name].dtype) for name, rows in read.items()}
+        return _plain_columns(self._user, [(raw, "")])
 
     reads_whole_history: bool = False
     """Whether anything is made of what a history has beyond the model's length."""
@@ -123,20 +102,7 @@ class PlainNumbers:
             where: What the candidates are, for messages.
             seconds: The time since 1970; None for the day after the newest row of the fitted log.
         """
-        problems: list[str] = []
-        read = {
-            name: _plain_rows(
-                column,
-                [(raw.get(name), f"{where}[{i}].{name}") for i, raw in enumerate(given)],
-                problems,
-            )
-            for name, column in self._items.items()
-        }
-        refuse_all(problems)
-        return {
-            name: np.array(read[name], column.dtype).reshape(len(given), *column.shape[1:])
-            for name, column in self._items.items()
-        }
+        return _plain_columns(self._items, [(raw, f"{where}[{i}].") for i, raw in enumerate(given)])
 
 
 def _plain_example(column: Column) -> Any:
@@ -147,17 +113,23 @@ def _plain_example(column: Column) -> Any:
     return list(range(1, min(2, column.width, column.largest_id) + 1))
 
 
-def _plain_rows(
-    column: Column, values: Sequence[tuple[Any, str]], problems: list[str]
-) -> list[Any]:
-    """Read values beside what they are called; what is wrong with them goes to ``problems``."""
-    rows = []
-    for value, where in values:
-        try:
-            rows.append(_plain(column, value, where))
-        except RequestError as error:
-            problems.append(str(error))
-    return rows
+def _plain_columns(
+    columns: Mapping[str, Column], rows: Sequence[tuple[Raw, str]]
+) -> dict[str, Array]:
+    """Read columns of rows, each beside what the names of its fields begin with in messages."""
+    problems: list[str] = []
+    found = {}
+    for name, column in columns.items():
+        read = []
+        for raw, where in rows:
+            try:
+                read.append(_plain(column, raw.get(name), where + name))
+            except RequestError as error:
+                problems.append(str(error))
+        if not problems:
+            found[name] = np.array(read, column.dtype).reshape(len(rows), *column.shape[1:])
+    refuse_all(problems)
+    return found
 
 
 def _plain(column: Column, value: Any, where: str) -> Any:
@@ -182,7 +154,7 @@ class WorkflowNumbers:
         features: FeatureSet,
         fitted: FittedNumbers,
         timestamp: str,
-        items: KnownItems,
+        items: ItemTable,
         lists: Mapping[str, Lookup],
         columns: ServedColumns,
     ) -> None:
@@ -325,7 +297,7 @@ class WorkflowNumbers:
         made: Array = cross_ids(cross, crossed)[:, np.newaxis]
         return made
 
-    def _add_encoding(self, encoding: Encoding, items: KnownItems, columns: ServedColumns) -> None:
+    def _add_encoding(self, encoding: Encoding, items: ItemTable, columns: ServedColumns) -> None:
         """Take what fitted rows say of each id of a key; of an unknown id nothing is known."""
         place = self._domains.index(encoding.column)
         size = int(columns.targets[place].largest_id or 0) + 1
@@ -356,20 +328,18 @@ class WorkflowNumbers:
             seconds, bad = moments_of(raw, self._features.timestamp_unit)
         elif not fits:
             raise RequestError(f"{where[0]}: expected {expected}, received {values[0]!r:.60}")
+
+        def refuse(bad: Array, expected: str) -> None:
+            if bad[:given].any():
+                i = int(np.argmax(bad))
+                raise RequestError(f"{where[i]}: expected {expected}, received {values[i]!r:.60}")
+
         read = read_feature(feature, raw, seconds)
-        bad = bad | read.bad
-        if bad[:given].any():
-            place = int(np.argmax(bad))
-            raise RequestError(
-                f"{where[place]}: expected {read.expected}, received {values[place]!r:.60}"
-            )
+        refuse(bad | read.bad, read.expected)
         if isinstance(feature, Number):
             unfit = read_unfit(feature, read, self._fitted)
-            if unfit is not None and unfit.bad[:given].any():
-                place = int(np.argmax(unfit.bad))
-                raise RequestError(
-                    f"{where[place]}: expected {unfit.expected}, received {values[place]!r:.60}"
-                )
+            if unfit is not None:
+                refuse(unfit.bad, unfit.expected)
             made = self._fitted.values(feature, np.asarray(read.stored[feature.name], np.float64))
             made[given:] = np.nan_to_num(made[given:])  # of unseen items without a value
             return {feature.name: made}
@@ -393,7 +363,6 @@ class WorkflowNumbers:
 
 
 NumberEncoder = PlainNumbers | WorkflowNumbers
-"""What makes numbers of requests."""
 
 
 def _plain_features(features: FeatureSet, of: str) -> list[AnyFeature]:
@@ -404,13 +373,7 @@ def _arrow(values: Sequence[Any], where: Sequence[str]) -> pa.Array:
     """Raw values of one column as arrow has them; each by itself where they are of many types."""
     try:
         return pa.array([None if value == "" else value for value in values])
-    except (
-        pa.ArrowInvalid,
-        pa.ArrowTypeError,
-        pa.ArrowNotImplementedError,
-        OverflowError,
-        UnicodeEncodeError,
-    ):
+    except (pa.ArrowException, OverflowError, UnicodeEncodeError):
         return pa.array([_text(value, place) for value, place in zip(values, where, strict=True)])
 
 

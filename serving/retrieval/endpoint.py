@@ -105,7 +105,6 @@ class RecommendRequest(NamedTuple):
     """A request whose form is right."""
 
     user: Any
-    """The raw key."""
     top: int
     facts: dict[str, Any]
 

@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 from ...foundation.exceptions import MerlinSimError
 from ...schemas.item_table import COUNT
 from ...workflows.vocabularies import Vocabularies
-from ..event import NOT_GIVEN, Item
 from ..servable import Servable, ServableError
 from .rules import Rules, UserFact
 
@@ -54,10 +53,6 @@ class Catalogue:
         has_counts = COUNT in pq.read_schema(path).names
         counts = vocabularies.items(item.domain).counts() if has_counts else None
         return cls(item.domain, tuple(f.domain for f in features), keys, counts)
-
-    def item(self, item_id: int) -> Item:
-        """Return an item as an event has it, its features to be looked up."""
-        return (self.keys[item_id], *[NOT_GIVEN] * len(self.features))
 
     @cached_property
     def popular(self) -> npt.NDArray[np.int64]:

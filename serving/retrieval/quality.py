@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -26,7 +26,7 @@ from ...schemas.dataset import DatasetDirectory
 from ...workflows.vocabularies import CATEGORIES, Vocabularies
 from .index import Ids, share_found
 from .recommender import Ranker, Recommender
-from .users import UserHistory, user_event
+from .users import UserHistory
 
 
 def recall(ranks: Ids, most: int) -> float:
@@ -57,16 +57,6 @@ def coverage(answers: Sequence[Ids], most: int, items: int) -> float:
     """
     seen = {int(item) for answer in answers for item in answer[:most]}
     return len(seen) / items
-
-
-def rank_of(answer: Ids, item: int) -> int:
-    """Return the place of an item in an answer, from 0; -1 where it is not there.
-
-    >>> rank_of(np.array([7, 9]), 9), rank_of(np.array([7, 9]), 8)
-    (1, -1)
-    """
-    found = np.flatnonzero(answer == item)
-    return int(found[0]) if len(found) else -1
 
 
 ROWS_PER_BATCH = 4096
@@ -253,10 +243,8 @@ class Quality:
     def __post_init__(self) -> None:
         """Learn how the towers number the dataset's items."""
         self._rows = ClickedRows(self.dataset)
-        lookup = self.recommender.towers.encoder.items[0]
-        keys = self._rows.item_keys
-        known = [0, *(lookup.look_up(key, "item_id") for key in keys[1:])]
-        self._ids = np.array(known, np.int64)
+        keys = self._rows.item_keys[1:]
+        self._ids = np.append(np.int64(0), self.recommender.towers.encoder.item_ids(keys))
 
     def report(
         self, mapping: str, users: int, seed: int, facts: dict[str, Any] | None = None
@@ -272,15 +260,16 @@ class Quality:
                 f"{self.recommender.towers.servable.path} knows."
             )
         nearest, index_recall = self._nearest(histories)
-        plain = {
-            POPULAR: lambda row: self.recommender.towers.catalogue.popular,
+        plain: dict[str, Iterable[Ids]] = {
+            POPULAR: [self.recommender.towers.catalogue.popular] * len(clicks),
             CO_OCCURRENCE: self._co_occurrence(clicks),
-            INDEX: lambda row: nearest[row],
+            INDEX: nearest,
         }
-        measured = [
-            self._measure(name, self._answers(answer, clicks), targets)
-            for name, answer in plain.items()
-        ]
+        measured = []
+        for name, answers in plain.items():
+            answered = enumerate(ids[ids > 0] for ids in answers)
+            unseen = [self._unseen(ids, clicks, row)[:RETRIEVED] for row, ids in answered]
+            measured.append(self._measure(name, unseen, targets))
         if (scores := self.recommender.scores) is not None:
             measured += self._ranked(scores, histories, clicks, facts or {})
         items = self.recommender.index.items
@@ -295,32 +284,18 @@ class Quality:
         with self.narrator.phase("retrieving", len(histories)) as report:
             for begin in range(0, len(histories), 256):
                 part = histories[begin : begin + 256]
-                encoded = [
-                    towers.encoder.encode(user_event(towers.encoder, history, {}))
-                    for history in part
-                ]
-                queries = towers.users(encoded)
+                queries = towers.users_by(part)
                 found.append(index.search(queries, count)[0])
                 exact.append(index.exact(queries, min(RETRIEVED, index.items)))
                 report(len(part), len(part))
         together, wanted = np.concatenate(found), np.concatenate(exact)
         return together, share_found(together[:, : wanted.shape[1]], wanted)
 
-    def _co_occurrence(self, clicks: Clicks) -> Callable[[int], Ids]:
+    def _co_occurrence(self, clicks: Clicks) -> Iterator[Ids]:
         parts = (part.in_ids(self._ids) for part in self._rows.batches("train"))
-        rows = len(self.recommender.towers.catalogue.keys)
-        table = CoOccurrence(parts, rows)
-        longest = clicks.histories.shape[1]
-
-        def nearest(row: int) -> Ids:
-            history = clicks.histories[row]
-            return table.nearest(history[history > 0], RETRIEVED + longest)
-
-        return nearest
-
-    def _answers(self, answer: Callable[[int], Ids], clicks: Clicks) -> list[Ids]:
-        answers = enumerate(map(answer, range(len(clicks))))
-        return [self._unseen(ids[ids > 0], clicks, row)[:RETRIEVED] for row, ids in answers]
+        table = CoOccurrence(parts, len(self.recommender.towers.catalogue.keys))
+        most = RETRIEVED + clicks.histories.shape[1]
+        return (table.nearest(history[history > 0], most) for history in clicks.histories)
 
     def _unseen(self, ids: Ids, clicks: Clicks, row: int) -> Ids:
         if not self.recommender.rules.drops_seen:
@@ -335,14 +310,12 @@ class Quality:
         facts: dict[str, Any],
     ) -> list[Measured]:
         recommender = self.recommender
-        lookup = recommender.towers.encoder.items[0]
         popular = recommender.towers.catalogue.popular
         whole, plain = [], []
         with self.narrator.phase("recommending", len(histories)) as report:
             for row, history in enumerate(histories):
                 answer = recommender.recommend(history, TOP, facts)
-                ids = [lookup.look_up(key, "item_id") for key in answer.items]
-                whole.append(np.array(ids, np.int64))
+                whole.append(recommender.towers.encoder.item_ids(answer.items))
                 items = self._unseen(popular, clicks, row)[: recommender.retrieved]
                 scores = ranker.score(history, items, facts)
                 plain.append(items[np.argsort(-scores, kind="stable")[:TOP]])
@@ -355,12 +328,9 @@ class Quality:
     def _measure(
         self, name: str, answers: list[Ids], targets: Ids, recalls: tuple[int, ...] = RECALLS
     ) -> Measured:
-        ranks = np.array(
-            [
-                rank_of(answer, int(target)) if target else -1
-                for answer, target in zip(answers, targets, strict=True)
-            ]
-        )
+        pairs = zip(answers, targets, strict=True)
+        places = [np.flatnonzero((answer == target) & (target > 0)) for answer, target in pairs]
+        ranks = np.array([found[0] if len(found) else -1 for found in places])
         items = self.recommender.index.items
         found = {most: recall(ranks, most) for most in recalls}
         return Measured(name, ndcg(ranks, TOP), coverage(answers, TOP, items), found)

@@ -95,7 +95,6 @@ def count_answer(version: int, answer: Answer, is_known: bool, seconds: float) -
 
 NOT_READ = "the history of this user cannot be read"
 AnswerFields = dict[str, Any]
-"""An answer as JSON has it."""
 
 
 @dataclass(frozen=True)
@@ -103,13 +102,11 @@ class Responder:
     """Answers what users should see."""
 
     kept: StoreHistories
-    """The histories of users."""
     recommenders: Mapping[int, Recommender]
     """By the version of the ranker."""
     current: int
     """The version that answers all who do not meet the canary."""
     canary: Canary | None
-    """A version that some users meet; None where there is none."""
     most: int
     """Items that are retrieved, and answered at most."""
     names_version: bool
@@ -126,27 +123,19 @@ class Responder:
         by_version: dict[int, list[tuple[int, RecommendRequest, Question, bool]]] = {}
         for place, read in enumerate(self._read(texts)):
             if isinstance(read, Exception):
-                if counted[place]:
-                    REFUSED.labels(str(self.current)).inc()
-                yield place, _blamed(read)
-                continue
-            asked, question, is_known = read
-            by_version.setdefault(self._version_of(asked.user), []).append(
-                (place, asked, question, is_known)
-            )
+                yield place, _refused(read, self.current, counted[place])
+            else:
+                version = self._version_of(read[0].user)
+                by_version.setdefault(version, []).append((place, *read))
         for version, waiting in by_version.items():
-            recommender = self.recommenders[version]
             questions = [question for _, _, question, _ in waiting]
-            for which, answer in recommender.recommend_all(questions):
+            for which, answer in self.recommenders[version].recommend_all(questions):
                 place, asked, _, is_known = waiting[which]
                 if isinstance(answer, Exception):
-                    if counted[place]:
-                        REFUSED.labels(str(version)).inc()
-                    yield place, _blamed(answer)
+                    yield place, _refused(answer, version, counted[place])
                     continue
-                seconds = time.perf_counter() - begin
                 if counted[place]:
-                    count_answer(version, answer, is_known, seconds)
+                    count_answer(version, answer, is_known, time.perf_counter() - begin)
                 by = {"version": version} if self.names_version else {}
                 yield place, {"user": asked.user, **by, **answer.to_dict()}
 
@@ -178,8 +167,10 @@ class Responder:
         return self.current
 
 
-def _blamed(error: Exception) -> Exception:
-    """Call what the request is to blame for by its name."""
+def _refused(error: Exception, version: int, is_counted: bool) -> Exception:
+    """Count a refusal; call what the request is to blame for by its name."""
+    if is_counted:
+        REFUSED.labels(str(version)).inc()
     if isinstance(error, MerlinSimError) and not isinstance(error, RequestError | UnavailableError):
         return RequestError(str(error))
     return error

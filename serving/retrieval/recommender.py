@@ -53,11 +53,9 @@ class Ranker:
         return self._scorer.score_events([encoded])[0]
 
     def _own_ids(self, ids: Ids) -> Ids:
-        """Return what the ranker calls items."""
         new = ids[self._ids[ids] == NOT_LOOKED_UP]
         if len(new):
-            keys = [self._catalogue.item(item)[0] for item in new.tolist()]
-            self._ids[new] = self._encoder.item_ids(keys)
+            self._ids[new] = self._encoder.item_ids(self._catalogue.keys[new])
         return self._ids[ids]
 
 
@@ -74,9 +72,7 @@ class Question(NamedTuple):
     """What a user should see?"""
 
     history: UserHistory | None
-    """What is known of the user; None for nothing."""
     top: int
-    """How many items."""
     facts: Mapping[str, Any] = MappingProxyType({})
     """Facts of the user for the rules, and fields that the models read beside keys."""
 
@@ -86,17 +82,6 @@ class Found(NamedTuple):
 
     ids: Ids
     cosines: Vectors
-
-
-class Retrieved(NamedTuple):
-    """A question whose items have been retrieved."""
-
-    question: Question
-    query: Vectors
-    """[1, dim], the user's vector."""
-    seen: Ids
-    """Of the whole history; none where seen items may be shown."""
-    found: Found
 
 
 @dataclass(frozen=True)
@@ -110,21 +95,17 @@ class Answer:
     source: str
     """Where the items came from: :data:`NEAREST` or :data:`POPULAR`."""
     retrieved: int
-    """How many items were retrieved."""
     kept: int
     """How many of them the filters left."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return what JSON can hold."""
-        items = [
-            {"item": item, "score": score}
-            for item, score in zip(self.items, self.scores, strict=True)
-        ]
+        pairs = zip(self.items, self.scores, strict=True)
         return {
             "source": self.source,
             "retrieved": self.retrieved,
             "kept": self.kept,
-            "items": items,
+            "items": [{"item": item, "score": score} for item, score in pairs],
         }
 
 
@@ -182,35 +163,24 @@ class Recommender:
         questions: Sequence[tuple[int, Question]],
         put: Callable[[tuple[int, Answer | Exception]], None],
     ) -> None:
-        """Retrieve items for questions in one go, then answer one after the other."""
-        for place, found in self._retrieve(questions):
-            put((place, self._answer(found) if isinstance(found, Retrieved) else found))
-
-    def _retrieve(
-        self, questions: Sequence[tuple[int, Question]]
-    ) -> list[tuple[int, Retrieved | Answer | Exception]]:
-        """Retrieve items for questions, the vectors and neighbours of all in one go.
-
-        Gives by place items, the answer where no history asks for any, or what is wrong.
-        """
-        results: list[tuple[int, Retrieved | Answer | Exception]] = []
+        """Retrieve items for numbered questions in one go; answer one after the other."""
         begin = time.perf_counter()
         encoder = self.towers.encoder
         asked, encoded, seen = [], [], []
         for place, question in questions:
             try:
                 if question.history is None or not question.history.items:
-                    results.append((place, self._popular(question)))
+                    put((place, self._popular(question)))
                     continue
-                own = self._seen(question)
+                own = self._seen(question.history)
                 event = user_event(encoder, question.history, question.facts)
                 encoded.append(encoder.encode(event))
                 seen.append(own)
                 asked.append((place, question))
             except Exception as error:  # whatever it is, it is this question's alone
-                results.append((place, error))
+                put((place, error))
         if not asked:
-            return results
+            return
         try:
             queries = self.towers.users(encoded)
             found = self._nearest(queries, [question for _, question in asked], seen)
@@ -218,11 +188,14 @@ class Recommender:
             for _ in asked:
                 self.observe(RETRIEVE, took)
         except Exception as error:  # an error of TensorFlow goes to all that asked
-            return [*results, *((place, error) for place, _ in asked)]
-        for which, (place, question) in enumerate(asked):
-            query = queries[which : which + 1]
-            results.append((place, Retrieved(question, query, seen[which], found[which])))
-        return results
+            for place, _ in asked:
+                put((place, error))
+            return
+        for i, (place, question) in enumerate(asked):
+            try:
+                put((place, self._choose(question, queries[i : i + 1], seen[i], found[i])))
+            except Exception as error:  # of this question alone
+                put((place, error))
 
     def warm_up(self) -> None:
         """Call both models before anybody waits for them, and look all items up for the ranker.
@@ -230,7 +203,7 @@ class Recommender:
         The first call prepares a model. One that needs more of a request than keys is prepared by
         the first that comes.
         """
-        history = UserHistory({}, [self.towers.catalogue.item(1)[0]])
+        history = UserHistory({}, [self.towers.catalogue.keys[1]])
         encoder = self.towers.encoder
         with suppress(MerlinSimError):
             if self.scores is not None:
@@ -241,14 +214,8 @@ class Recommender:
             if self.scores is not None:
                 self.scores.score(history, ids[ids >= 0], {})
 
-    def _answer(self, retrieved: Retrieved) -> Answer | Exception:
-        try:
-            return self._choose(retrieved)
-        except Exception as error:  # of this question alone
-            return error
-
-    def _choose(self, retrieved: Retrieved) -> Answer:
-        question, query, seen, found = retrieved
+    def _choose(self, question: Question, query: Vectors, seen: Ids, found: Found) -> Answer:
+        """Answer by what was found for a user's vector, [1, dim]."""
         history, top, facts = question
         assert history is not None
         with self._stage(FILTER):
@@ -261,7 +228,7 @@ class Recommender:
             caps = self.facts.capped(found.ids)
             vectors = self.index.vectors(found.ids) if self.rules.diversity else None
             places = put_in_order(scores, vectors, top, caps, self.rules.diversity)
-            keys = [self.towers.catalogue.item(int(found.ids[place]))[0] for place in places]
+            keys = self.towers.catalogue.keys[found.ids[places]].tolist()
         answer_scores: list[float | None] = [float(scores[place]) for place in places]
         return Answer(keys, answer_scores, NEAREST, looked_at, len(found.ids))
 
@@ -271,19 +238,14 @@ class Recommender:
         yield
         self.observe(name, time.perf_counter() - begin)
 
-    def _seen(self, question: Question) -> Ids:
+    def _seen(self, history: UserHistory) -> Ids:
         """Return the ids of the whole history, of which the model may read the newest alone."""
-        if not self.rules.drops_seen or question.history is None:
+        if not self.rules.drops_seen:
             return np.zeros(0, np.int64)
         lookup = self.towers.encoder.items[0]
         domain = self.towers.catalogue.domain
-        keys = [
-            item[domain] if isinstance(item, Mapping) else item for item in question.history.items
-        ]
+        keys = (item[domain] if isinstance(item, Mapping) else item for item in history.items)
         return np.array([lookup.look_up(key, HISTORY) for key in keys], np.int64)
-
-    def _wanted(self, question: Question) -> int:
-        return max(self.retrieved, question.top)
 
     def _nearest(
         self,
@@ -298,7 +260,7 @@ class Recommender:
         wanted, the more the index compares again, and an answer may not depend on who asks beside.
         """
         counts = np.array([
-            min((self._wanted(question) + len(own)) * 4**widening, self.index.items)
+            min((max(self.retrieved, question.top) + len(own)) * 4**widening, self.index.items)
             for question, own in zip(questions, seen, strict=True)
         ])  # fmt: skip
         found: dict[int, Found] = {}
@@ -312,7 +274,6 @@ class Recommender:
         self, question: Question, query: Vectors, seen: Ids, found: Found
     ) -> tuple[Found, int]:
         """Return what the filters leave, and of how many; where it is little, of more."""
-        wanted = self._wanted(question)
         least = max(question.top, self.retrieved // 2)
         for widening in range(MOST_WIDENINGS + 1):
             if widening:
@@ -322,7 +283,7 @@ class Recommender:
             looked_at = int((found.ids >= 0).sum())
             if kept.sum() >= least or looked_at == self.index.items:
                 break
-        places = np.flatnonzero(kept)[:wanted]
+        places = np.flatnonzero(kept)[: max(self.retrieved, question.top)]
         return Found(found.ids[places], found.cosines[places]), looked_at
 
     def _popular(self, question: Question) -> Answer:
@@ -332,5 +293,5 @@ class Recommender:
         falling = -np.arange(len(kept), dtype=np.float32)
         with self._stage(ORDER):
             places = put_in_order(falling, None, question.top, self.facts.capped(kept))
-            keys = [self.towers.catalogue.item(int(kept[place]))[0] for place in places]
+            keys = self.towers.catalogue.keys[kept[places]].tolist()
         return Answer(keys, [None] * len(keys), POPULAR, len(popular), len(kept))

@@ -9,7 +9,6 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from ..encoder import EncodedEvent, EventEncoder
-from ..event import CANDIDATES, HISTORY
 from ..lookups import read_workflow
 from ..scorer import call_signature
 from ..servable import (
@@ -18,11 +17,10 @@ from ..servable import (
     VECTOR,
     Servable,
     ServableError,
-    Tensors,
 )
 from ..signatures import user_batch
 from .items import Catalogue
-from .users import UserHistory
+from .users import UserHistory, user_event
 
 Vectors = npt.NDArray[np.float32]
 
@@ -73,25 +71,16 @@ class Towers:
 
     def users(self, events: Sequence[EncodedEvent]) -> Vectors:
         """Return the vectors of users: [events, dim]."""
-        return self.users_of(user_batch(events, self.encoder.columns))
+        return call_signature(self._users, user_batch(events, self.encoder.columns), VECTOR)
 
     def users_by(self, histories: Sequence[UserHistory]) -> Vectors:
         """Return the vectors of users by their histories, of what is read of keys alone."""
-        events = []
-        for history in histories:
-            keys = {c.name: history.user.get(c.name) for c in self.encoder.columns.users}
-            fields = {**keys, HISTORY: history.items, CANDIDATES: []}
-            events.append(self.encoder.encode(self.encoder.parse(fields)))
-        return self.users(events)
-
-    def users_of(self, tensors: Tensors) -> Vectors:
-        """Return the vectors of users by what the signature reads: [rows, dim]."""
-        return call_signature(self._users, tensors, VECTOR)
+        events = (user_event(self.encoder, history, {}) for history in histories)
+        return self.users([self.encoder.encode(event) for event in events])
 
     def items(self) -> Iterator[tuple[npt.NDArray[np.int64], Vectors]]:
         """Return ids and vectors of all items, a part at a time: [items], [items, dim]."""
         last = len(self.catalogue.keys)
         for begin in range(1, last, ITEMS_PER_CALL):
             ids = np.arange(begin, min(begin + ITEMS_PER_CALL, last))
-            items = [self.catalogue.item(int(item)) for item in ids]
-            yield ids, call_signature(self._items, self.encoder.encode_items(items), VECTOR)
+            yield ids, call_signature(self._items, self.encoder.encode_items(ids), VECTOR)

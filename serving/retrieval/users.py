@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,16 +27,6 @@ class UserHistory:
     """Raw keys of the user's columns, as the newest interaction has them."""
     items: list[Any]
     """Items as an event has them, raw keys or objects with keys, oldest first."""
-
-
-class Histories(Protocol):
-    """Where histories come from."""
-
-    def keys(self, texts: Sequence[str]) -> list[Any]:
-        """Return users' raw keys of texts."""
-
-    def of(self, users: Sequence[Any]) -> dict[Any, UserHistory]:
-        """Return the history of each user who has one, by raw key."""
 
 
 class DatasetHistories:
@@ -73,20 +63,15 @@ class DatasetHistories:
     def of(self, users: Sequence[Any]) -> dict[Any, UserHistory]:
         """Return the history of each user who has one, by raw key."""
         found: dict[Any, UserHistory] = {}
-        for path in self.kept.files.paths:
-            found |= self._in_file(path, users)
-        return found
-
-    def _in_file(self, path: Path, users: Sequence[Any]) -> dict[Any, UserHistory]:
         columns = self.columns
         of_users = (columns.user, *columns.user_features)  # a context is that of the request
-        table = self.kept.read(path, of_users, [(columns.user, "in", list(users))])
-        found: dict[Any, UserHistory] = {}
-        for row in table.select([*of_users, columns.item]).to_pylist():
-            item = row.pop(columns.item)
-            history = found.setdefault(row[columns.user], UserHistory({}, []))
-            history.user.update(row)
-            history.items.append(item)
+        for path in self.kept.files.paths:
+            table = self.kept.read(path, of_users, [(columns.user, "in", list(users))])
+            for row in table.select([*of_users, columns.item]).to_pylist():
+                item = row.pop(columns.item)
+                history = found.setdefault(row[columns.user], UserHistory({}, []))
+                history.user.update(row)
+                history.items.append(item)
         return found
 
 

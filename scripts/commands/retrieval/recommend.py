@@ -40,7 +40,7 @@ def command(
     A user of whom no history is kept gets popular items, and the answer says so.
     """
     from ....serving.histories.open_store import open_store
-    from ....serving.retrieval.users import DatasetHistories, Histories, StoreHistories
+    from ....serving.retrieval.users import DatasetHistories, StoreHistories
 
     if (dataset_dir is None) == (histories is None):
         raise click.UsageError("expected either --dataset_dir or --histories.")
@@ -49,7 +49,7 @@ def command(
         of_dataset.keys(users)  # refuses a user before anything is loaded
     store = None if histories is None else open_store(histories)
     recommender = open_stages()
-    kept: Histories | None = of_dataset
+    kept: DatasetHistories | StoreHistories | None = of_dataset
     if store is not None:
         kept = StoreHistories(store, recommender.towers.encoder)
     assert kept is not None

@@ -26,7 +26,7 @@ def test_vectors_are_the_models(dataset, towers, tmp_path, pad):
         towers = Towers(Servable.open(tmp_path / "servable"))
     ((ids, vectors),) = towers.items()
     history = ids[:7]
-    categories = towers.encoder.encode_items([towers.catalogue.item(int(i)) for i in ids])
+    categories = towers.encoder.encode_items(ids)
     columns = {"user_id": np.repeat(3, len(ids)), **categories}
     for name, of_items in (("item_id", history), ("cat_id", categories["cat_id_trgt"][:7])):
         padded = np.concatenate([np.zeros(LENGTH - 7, np.int64), of_items])
