@@ -5,13 +5,13 @@ from __future__ import annotations
 import codecs
 import csv
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -58,7 +58,6 @@ class EventFile:
 
     path: Path
     encoder: Encoder
-    """Knows which columns hold numbers."""
 
     def __post_init__(self) -> None:
         """Look whether the file is there and how it is written."""
@@ -189,39 +188,6 @@ WRITERS = (".jsonl", ".parquet")
 LINE, SCORES = "line", "scores"
 
 
-class ScoreWriter:
-    """Takes scored events; one row for each: line, user, candidates, scores."""
-
-    def __init__(self, file: IO[bytes], encoder: Encoder, as_parquet: bool) -> None:
-        """Begin the file."""
-        self.file = file
-        self.encoder = encoder
-        self.parquet: Any = None
-        if as_parquet:
-            types = {LINE: pa.int64(), **encoder.output_types(), SCORES: pa.list_(pa.float32())}
-            self.schema = pa.schema(list(types.items()))
-            self.parquet = pq.ParquetWriter(file, self.schema)
-
-    def write(
-        self, lines: Sequence[int], events: Sequence[Event], scores: Sequence[Scores]
-    ) -> None:
-        """Write a piece."""
-        rows = [
-            self._row(line, event, of_event)
-            for line, event, of_event in zip(lines, events, scores, strict=True)
-        ]
-        if self.parquet is not None:
-            self.parquet.write_table(pa.Table.from_pylist(rows, self.schema))
-            return
-        for row in rows:
-            self.file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
-
-    def _row(self, line: int, event: Event, scores: Scores) -> Mapping[str, Any]:
-        # A float32 in its shortest form: 0.1, not 0.10000000149011612.
-        numbers = [float(str(score)) for score in scores]
-        return {LINE: line, **self.encoder.output_row(event), SCORES: numbers}
-
-
 def check_output(path: Path, source: Path, overwrite: bool) -> None:
     """Look whether scores of the events in ``source`` can be written to ``path``."""
     check_ending("--output", path, WRITERS)
@@ -234,12 +200,18 @@ def check_output(path: Path, source: Path, overwrite: bool) -> None:
 
 
 @contextmanager
-def open_scores(path: Path, encoder: Encoder) -> Iterator[ScoreWriter]:
+def open_scores(path: Path, encoder: Encoder) -> Iterator[Callable[[list[dict[str, Any]]], object]]:
     """Open a file of scores; it stands under its name when the block has ended well."""
     with open_replacing(path) as file:
-        writer = ScoreWriter(file, encoder, path.suffix == ".parquet")
-        with writer.parquet or nullcontext():
-            yield writer
+        if path.suffix == ".parquet":
+            types = {LINE: pa.int64(), **encoder.output_types(), SCORES: pa.list_(pa.float32())}
+            schema = pa.schema(list(types.items()))
+            with pq.ParquetWriter(file, schema) as parquet:
+                yield lambda rows: parquet.write_table(pa.Table.from_pylist(rows, schema))
+        else:
+            yield lambda rows: file.writelines(
+                json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows
+            )
 
 
 EVENTS_PER_PIECE = 1024
@@ -256,22 +228,23 @@ class ScoreSummary:
     unseen_users: int = 0
     """Events whose user, in any of its keys, was not there when the workflow was fitted."""
     unseen_candidates: int = 0
-    """Candidates that were not."""
     bad_rows: BadRows = field(default_factory=lambda: BadRows(""))
 
+    def add(self, events: Sequence[EncodedEvent]) -> None:
+        """Count events that were scored."""
+        self.events += len(events)
+        for event in events:
+            self.candidates += event.candidate_count
+            self.unseen_users += event.unseen_user
+            self.unseen_candidates += int(event.unseen_candidates.sum())
 
-@dataclass
-class _Piece:
-    """Events read and not yet scored."""
 
-    lines: list[int] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
-    encoded: list[EncodedEvent] = field(default_factory=list)
-    candidate_count: int = 0
+class _Encoded(NamedTuple):
+    """An event read and not yet scored."""
 
-    @property
-    def is_full(self) -> bool:
-        return len(self.events) >= EVENTS_PER_PIECE or self.candidate_count >= ROWS_PER_CALL
+    line: int
+    event: Event
+    ids: EncodedEvent
 
 
 def score_file(
@@ -289,16 +262,19 @@ def score_file(
     narrator = narrator or Silence()
     check_output(output, source, overwrite)
     events = EventFile(source, encoder)
-    with open_scores(output, encoder) as writer:
-        piece, reported = _Piece(), 0
-        with narrator.phase("scoring", events.size()) as report:
-            for row in _with_histories(events.rows(), encoder):
-                _take(row, piece, encoder, summary, on_bad_rows)
-                if piece.is_full:
-                    report(row.done - reported, len(piece.events))
-                    piece, reported = _score(piece, scorer, writer, summary), row.done
-            report(events.size() - reported, len(piece.events))
-            _score(piece, scorer, writer, summary)
+    with (
+        open_scores(output, encoder) as write,
+        narrator.phase("scoring", events.size()) as report,
+    ):
+        reported = 0
+        rows = _with_histories(events.rows(), encoder)
+        for done, piece in _pieces(rows, encoder, summary.bad_rows, on_bad_rows):
+            report((done or events.size()) - reported, len(piece))
+            reported = done
+            if piece:
+                scores = scorer.score_events([one.ids for one in piece])
+                write([_row(one, of, encoder) for one, of in zip(piece, scores, strict=True)])
+            summary.add([one.ids for one in piece])
     return summary
 
 
@@ -311,36 +287,32 @@ def _with_histories(rows: Iterator[Row], encoder: Encoder) -> Iterator[Row]:
             yield row if isinstance(row.fields, Exception) else replace(row, fields=next(whole))
 
 
-def _take(
-    row: Row,
-    piece: _Piece,
-    encoder: Encoder,
-    summary: ScoreSummary,
-    on_bad_rows: str,
-) -> None:
-    try:
-        if isinstance(row.fields, Exception):
-            raise row.fields
-        event = encoder.parse(row.fields)
-        encoded = encoder.encode(event)
-    except (RequestError, UnavailableError) as error:
-        bad = BadRow(row.line, str(error))
-        if on_bad_rows == FAIL:
-            raise refuse(summary.bad_rows.path, bad) from error
-        summary.bad_rows.add([bad], 0)
-        return
-    piece.lines.append(row.line)
-    piece.events.append(event)
-    piece.encoded.append(encoded)
-    piece.candidate_count += encoded.candidate_count
+def _pieces(
+    rows: Iterator[Row], encoder: Encoder, bad_rows: BadRows, on_bad_rows: str
+) -> Iterator[tuple[int, list[_Encoded]]]:
+    """Give events that are scored together, and how much of the file is read; of the last 0."""
+    piece: list[_Encoded] = []
+    candidates = 0
+    for row in rows:
+        try:
+            if isinstance(row.fields, Exception):
+                raise row.fields
+            event = encoder.parse(row.fields)
+            piece.append(_Encoded(row.line, event, encoder.encode(event)))
+        except (RequestError, UnavailableError) as error:
+            bad = BadRow(row.line, str(error))
+            if on_bad_rows == FAIL:
+                raise refuse(bad_rows.path, bad) from error
+            bad_rows.add([bad], 0)
+            continue
+        candidates += piece[-1].ids.candidate_count
+        if len(piece) >= EVENTS_PER_PIECE or candidates >= ROWS_PER_CALL:
+            yield row.done, piece
+            piece, candidates = [], 0
+    yield 0, piece
 
 
-def _score(piece: _Piece, scorer: Scorer, writer: ScoreWriter, summary: ScoreSummary) -> _Piece:
-    if piece.events:
-        writer.write(piece.lines, piece.events, scorer.score_events(piece.encoded))
-    summary.events += len(piece.events)
-    summary.candidates += piece.candidate_count
-    for encoded in piece.encoded:
-        summary.unseen_users += encoded.unseen_user
-        summary.unseen_candidates += int(encoded.unseen_candidates.sum())
-    return _Piece()
+def _row(one: _Encoded, scores: Scores, encoder: Encoder) -> dict[str, Any]:
+    # A float32 in its shortest form: 0.1, not 0.10000000149011612.
+    numbers = [float(str(score)) for score in scores]
+    return {LINE: one.line, **encoder.output_row(one.event), SCORES: numbers}

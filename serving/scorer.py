@@ -27,6 +27,7 @@ from .signatures import (
     ROWS_PER_CALL,
     Scores,
     candidate_parts,
+    groups_of_rows,
     history_parts,
     history_rows,
     one_user_batch,
@@ -43,7 +44,6 @@ class Signatures(NamedTuple):
     """The two ways to call a model."""
 
     columns: ServedColumns
-    """What both read."""
     plain: Any
     one_user: Any
 
@@ -97,7 +97,6 @@ class Scorer:
         events: Sequence[tuple[int, EncodedEvent]],
         scores: list[Scores],
     ) -> None:
-        """Put the scores of events in their places."""
         least, columns = self.one_user_from, signatures.columns
         few = []
         for place, event in events:
@@ -105,7 +104,7 @@ class Scorer:
                 scores[place] = _score_candidates(signatures, one_user_batch(event, columns))
             elif event.candidate_count:
                 few.append((place, event))
-        for group in _groups_of_rows(few, ROWS_PER_CALL):
+        for group in groups_of_rows(few, lambda one: one[1].candidate_count, ROWS_PER_CALL):
             rows = [event for _, event in group]
             together = _score_rows(signatures, plain_batch(rows, columns))
             ends = np.cumsum([event.candidate_count for event in rows])[:-1]
@@ -139,22 +138,6 @@ def _score_candidates(signatures: Signatures, tensors: Tensors) -> Scores:
 
 def _run(signature: Any, parts: Iterable[Tensors]) -> Scores:
     return np.concatenate([call_signature(signature, part, SCORE)[:, 0] for part in parts])
-
-
-def _groups_of_rows(
-    events: Sequence[tuple[int, EncodedEvent]], most: int
-) -> Iterator[list[tuple[int, EncodedEvent]]]:
-    """Deal events out, in order, into groups of at most ``most`` rows."""
-    group: list[tuple[int, EncodedEvent]] = []
-    rows = 0
-    for entry in events:
-        if rows + entry[1].candidate_count > most:
-            yield group
-            group, rows = [], 0
-        group.append(entry)
-        rows += entry[1].candidate_count
-    if group:
-        yield group
 
 
 def call_signature(signature: Any, tensors: Tensors, output: str) -> npt.NDArray[np.float32]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ HISTORIES_PER_CALL = 64
 """Rows of histories that are summed up at once."""
 Scores = npt.NDArray[np.float32]
 """Click probabilities, one for each row or candidate."""
+Entry = TypeVar("Entry")
 
 
 def plain_batch(events: Sequence[EncodedEvent], columns: ServedColumns) -> Tensors:
@@ -127,6 +128,22 @@ def row_parts(tensors: Tensors, columns: ServedColumns, most: int) -> Iterator[T
             if column.name not in lists:
                 part[column.name] = tensors[column.name][begin:end]
         yield part
+
+
+def groups_of_rows(
+    entries: Iterable[Entry], rows_of: Callable[[Entry], float], most: int
+) -> Iterator[list[Entry]]:
+    """Deal out, in order, what has at most so many rows together; what has more is alone."""
+    group: list[Entry] = []
+    rows = 0.0
+    for entry in entries:
+        rows += rows_of(entry)
+        if group and rows > most:
+            yield group
+            group, rows = [], rows_of(entry)
+        group.append(entry)
+    if group:
+        yield group
 
 
 def _starts(rows: int, most: int) -> range:

@@ -24,6 +24,7 @@ from ..signatures import (
     IdsRequest,
     Scores,
     check_request,
+    groups_of_rows,
     merge_requests,
     plain_batch,
 )
@@ -94,18 +95,11 @@ class IdsModel:
 
 def merged_calls(requests: Sequence[SoundRequest]) -> Iterator[list[SoundRequest]]:
     """Deal requests out, in order, into calls of the model; one user with many rows is alone."""
-    group: list[SoundRequest] = []
-    rows = 0
-    for one in requests:
-        rows += one.request.rows
-        if group and (
-            one.request.is_one_user or group[-1].request.is_one_user or rows > ROWS_PER_CALL
-        ):
-            yield group
-            group, rows = [], one.request.rows
-        group.append(one)
-    if group:
-        yield group
+
+    def rows_of(one: SoundRequest) -> float:
+        return np.inf if one.request.is_one_user else one.request.rows
+
+    return groups_of_rows(requests, rows_of, ROWS_PER_CALL)
 
 
 def score_requests(scorer: Scorer, requests: Sequence[IdsRequest]) -> list[Scores]:

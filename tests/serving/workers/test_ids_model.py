@@ -14,7 +14,7 @@ from prometheus_client import REGISTRY
 from merlin_sim.serving.servable import Column, ServedColumns
 from merlin_sim.serving.signatures import IdsRequest
 from merlin_sim.serving.workers import ids_model as merging
-from merlin_sim.serving.workers import worker as worker_module
+from merlin_sim.serving.workers import protocol
 from merlin_sim.serving.workers.ids_model import SoundRequest, merged_calls, score_requests
 from merlin_sim.serving.workers.protocol import receive_frame, send_frame
 from merlin_sim.serving.workers.worker import Request, Worker, answer_apart
@@ -148,7 +148,7 @@ def test_a_request_that_cannot_be_read_ends_the_worker(monkeypatch):
             raise MemoryError("no room for a frame")
         return receive_frame(connection)
 
-    monkeypatch.setattr(worker_module, "receive_frame", receive)
+    monkeypatch.setattr(protocol, "receive_frame", receive)
     here, there = socket.socketpair()
     with here, there:
         send_frame(here, {})
