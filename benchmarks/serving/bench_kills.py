@@ -110,7 +110,7 @@ class Client(threading.Thread):
 def kill(server: Server, what: str) -> None:
     """Kill the Triton that answers, or a process of its model `events`."""
     if what == "triton":
-        psutil.Process(server.process.pid).kill()
+        psutil.Process(server.replicas.active.process.pid).kill()
         return
     folder = server.replicas.active.folder  # type: ignore[union-attr]
     stub, worker = processes_of(folder, "events")

@@ -57,14 +57,9 @@ class Access:
             )
         return cls(tokens)
 
-    @property
-    def is_open(self) -> bool:
-        """Whether no token is asked for."""
-        return not self._tokens
-
     def allows(self, authorization: str | None) -> bool:
         """Return whether a header has a token: ``Bearer``, or as the password of ``Basic``."""
-        if self.is_open:
+        if not self._tokens:
             return True
         kind, _, given = (authorization or "").partition(" ")
         if kind.lower() == "basic":  # what a browser asks its user for

@@ -219,7 +219,9 @@ def export_model(
     }
     if dim := getattr(model, "summary_dim", 0):
         facts["summary"] = {"dim": dim, "recent": model.channels.history_length}
-    _check_vocabularies(dataset, columns)
+    sources = _vocabularies(dataset, columns)
+    if (dataset.path / WORKFLOW).exists():
+        sources.append(dataset.path / WORKFLOW)
     read_workflow(dataset.path)  # refuses what no server could read
     with (
         staged_directory(output, overwrite=overwrite, say=say) as directory,
@@ -229,11 +231,10 @@ def export_model(
         save_served_model(model, served, directory / MODEL, takes_rows, family.has_vectors)
         dataset.spec.write(directory / SPEC_FILE)
         write_schema(schema, directory / SCHEMA_FILE)
-        for source in (dataset.path / WORKFLOW, *_vocabularies(dataset, columns)):
-            if source.exists():
-                target = directory / source.relative_to(dataset.path)
-                target.parent.mkdir(exist_ok=True)
-                shutil.copyfile(source, target)
+        for source in sources:
+            target = directory / source.relative_to(dataset.path)
+            target.parent.mkdir(exist_ok=True)
+            shutil.copyfile(source, target)
         write_manifest(directory, facts)
     return output
 
@@ -258,24 +259,20 @@ def served_schema(schema: Schema, pad: bool) -> Schema:
     )
 
 
-def _domains(columns: ServedColumns) -> dict[str, int]:
-    everything = (*columns.users, *columns.targets, *columns.target_lists, *columns.histories)
-    return {c.domain: c.largest_id for c in everything if c.largest_id is not None}
-
-
 def _vocabularies(dataset: DatasetDirectory, columns: ServedColumns) -> list[Path]:
-    return [dataset.path / CATEGORIES / f"{domain}.parquet" for domain in _domains(columns)]
-
-
-def _check_vocabularies(dataset: DatasetDirectory, columns: ServedColumns) -> None:
-    """Compare each vocabulary's size with the table that its ids look up."""
-    for domain, largest in _domains(columns).items():
-        path = dataset.path / CATEGORIES / f"{domain}.parquet"
-        if path.exists() and pq.read_metadata(path).num_rows > largest:
+    """Name those that go along; each one's size is compared with the table that its ids look up."""
+    found = []
+    for column in (*columns.users, *columns.targets, *columns.target_lists, *columns.histories):
+        path = dataset.path / CATEGORIES / f"{column.domain}.parquet"
+        if column.largest_id is None or path in found or not path.exists():
+            continue
+        if (keys := pq.read_metadata(path).num_rows) > column.largest_id:
             raise ServableError(
-                f"{path}: has {pq.read_metadata(path).num_rows:,} keys, more than the "
-                f"cardinality of {domain!r} in the dataset's spec ({largest:,})."
+                f"{path}: has {keys:,} keys, more than the cardinality of {column.domain!r} in the "
+                f"dataset's spec ({column.largest_id:,})."
             )
+        found.append(path)
+    return found
 
 
 Say = Callable[[str], None]
@@ -292,11 +289,9 @@ class CheckpointExport:
     dataset: Path
     """The dataset directory of the run; its vocabularies go along."""
     feature_spec: str = SPEC_FILE
-    """The spec's file name in that directory."""
     pad: bool = False
     """Whether signatures take histories as padded rows."""
     overwrite: bool = False
-    """Whether to replace an output directory that holds something."""
     step: str = BEST
     """Which checkpoint: see :func:`~.checkpoint_store.choose_checkpoint`."""
 

@@ -20,7 +20,7 @@ import socket
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,14 +35,8 @@ from ..limits import NOT_NOW, TOO_LARGE
 from ..workers.protocol import FAULT
 from .admission import Access, Admission, TooMuchError, check_shapes, is_deeper, tls_context
 from .grpc_front import GrpcFront
-from .replica import Replica
-from .upstreams import (
-    DeadlyError,
-    EndingError,
-    Upstream,
-    Upstreams,
-    says_that_a_process_has_gone,
-)
+from .replica import Replica, is_broken
+from .upstreams import DeadlyError, EndingError, Upstream, Upstreams
 
 DEEPEST = 64
 """Levels of lists and objects in a request; Triton's protocol needs about six."""
@@ -71,16 +65,6 @@ _MODEL = "/v2/models/{model:(?!stats(?:/|$))[A-Za-z0-9_.-]+}"
 _VERSION = _MODEL + "/versions/{version:[0-9]+}"
 
 Page = Callable[[], Awaitable[tuple[bytes, Mapping[str, str]]]]
-"""Makes a page and its headers."""
-
-
-@dataclass(frozen=True)
-class TritonAnswer:
-    """What Triton answered."""
-
-    status: int
-    content: bytes
-    headers: Sequence[tuple[str, str]] = ()
 
 
 @dataclass(frozen=True)
@@ -105,11 +89,9 @@ class Listeners:
     """Host and port; None for no gRPC."""
     access: Access = field(default_factory=Access)
     tls: tuple[Path, Path] | None = None
-    """Certificate and key; None for neither."""
 
 
 OwnRoute = Callable[["Front", bytes], Awaitable[web.Response]]
-"""Answers a POST in Triton's place, given its body."""
 
 
 class Front:
@@ -223,9 +205,7 @@ class Front:
         try:
             if (request.content_length or 0) > most:
                 raise web.HTTPRequestEntityTooLarge(most, request.content_length or 0)
-            if not has_work:
-                return await asyncio.wait_for(handler(request), self._bounds.seconds)
-            with self._admission.enter(length):
+            with self._admission.enter(length) if has_work else nullcontext():
                 return await asyncio.wait_for(handler(request), self._bounds.seconds)
         except web.HTTPRequestEntityTooLarge:
             return _refuse(413, f"expected a body of at most {most:,} bytes")
@@ -237,8 +217,8 @@ class Front:
             return _refuse(503, f"no answer within {self._bounds.seconds:g} s")
         except EndingError:
             return _refuse(503, ABSENT)
-        except DeadlyError:
-            return _refuse(503, "Triton ended again and again over this request")
+        except DeadlyError as error:
+            return _refuse(503, str(error))
         except RequestError as error:
             return _refuse(400, str(error))
         except Exception as error:  # the client is shown no path of the server
@@ -258,7 +238,7 @@ class Front:
         return web.Response(body=content, headers=headers)
 
     async def _answer_described(self, request: web.Request) -> web.Response:
-        return _response(await self._ask("GET", request.path))
+        return await self._ask("GET", request.path)
 
     async def _answer_infer(self, request: web.Request) -> web.Response:
         body = await _read(request)
@@ -268,7 +248,7 @@ class Front:
             for name, value in request.headers.items()
             if name.lower() in HANDED_ON and not value.lower().startswith(_FORM)
         ]
-        return _response(await self._ask("POST", request.path, body, headers))
+        return await self._ask("POST", request.path, body, headers)
 
     async def _answer_own(self, request: web.Request) -> web.Response:
         body = await _read(request)
@@ -288,14 +268,14 @@ class Front:
 
     async def infer(self, model: str, body: bytes) -> web.Response:
         """Ask a model in Triton's protocol."""
-        return _response(await self._ask("POST", f"/v2/models/{model}/infer", body))
+        return await self._ask("POST", f"/v2/models/{model}/infer", body)
 
     async def _ask(
         self, method: str, path: str, body: bytes = b"", headers: Sequence[tuple[str, str]] = ()
-    ) -> TritonAnswer:
+    ) -> web.Response:
         url = URL(f"http://triton{path}")
 
-        async def send(upstream: Upstream) -> TritonAnswer | None:
+        async def send(upstream: Upstream) -> web.Response | None:
             try:
                 async with upstream.http.request(
                     method, url, data=body or None, headers=headers, allow_redirects=False
@@ -303,14 +283,11 @@ class Front:
                     content = await response.read()
             except (aiohttp.ClientError, OSError):
                 return None
-            return TritonAnswer(response.status, content, [*response.headers.items()])
+            if response.status >= 500 and is_broken(content):
+                return None
+            return _response(response.status, content, response.headers)
 
-        answer: TritonAnswer = await self._upstreams.ask(send, _is_lost)
-        return answer
-
-
-def _is_lost(answer: TritonAnswer) -> bool:
-    return answer.status >= 500 and says_that_a_process_has_gone(answer.content)
+        return await self._upstreams.ask(send)
 
 
 async def _read(request: web.Request) -> bytes:
@@ -320,12 +297,11 @@ async def _read(request: web.Request) -> bytes:
         raise RequestError("expected a body as its headers describe it") from None
 
 
-def _response(answer: TritonAnswer) -> web.Response:
+def _response(status: int, content: bytes, headers: Mapping[str, str]) -> web.Response:
     """Make of Triton's answer ours: what is the request's fault says so, what is not tells little.
 
     What is too large gets 413, what cannot be answered just now 503.
     """
-    status, content = answer.status, answer.content
     if status == 400 and (problem := _too_large(content)) is not None:
         return _refuse(413, problem)
     if status == 500 and content.startswith(_UNREAD):
@@ -337,7 +313,7 @@ def _response(answer: TritonAnswer) -> web.Response:
         if problem != FAULT:
             _note(f"Triton answered {status}: {problem}")
         return _refuse(500, FAULT)
-    kept = [(name, v) for name, v in answer.headers if name.lower() not in _OF_THE_CONNECTION]
+    kept = [(name, v) for name, v in headers.items() if name.lower() not in _OF_THE_CONNECTION]
     return web.Response(status=status, body=content, headers=kept)
 
 

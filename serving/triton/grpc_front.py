@@ -15,19 +15,11 @@ import grpc.aio
 from ..limits import NOT_NOW, TOO_LARGE
 from ..workers.protocol import FAULT
 from .admission import Access, Admission, TooMuchError
-from .upstreams import (
-    GRPC_OPTIONS,
-    DeadlyError,
-    EndingError,
-    Upstream,
-    Upstreams,
-    says_that_a_process_has_gone,
-)
+from .replica import is_broken
+from .upstreams import GRPC_OPTIONS, DeadlyError, EndingError, Upstream, Upstreams
 
 SERVICE = "/inference.GRPCInferenceService/"
-ASKED_OF_TRITON = (
-    "ServerMetadata", "ModelReady", "ModelMetadata", "ModelInfer",
-)  # fmt: skip
+ASKED_OF_TRITON = ("ServerMetadata", "ModelReady", "ModelMetadata", "ModelInfer")
 ABOUT_THE_SERVER = ("ServerLive", "ServerReady")
 """Not held while Triton is replaced."""
 RETRY_AFTER = (("retry-pushback-ms", "1000"),)
@@ -39,11 +31,9 @@ class GrpcFront(grpc.GenericRpcHandler):
     """Answers gRPC as long as it runs."""
 
     upstreams: Upstreams
-    """Where requests go."""
     access: Access
     admission: Admission
     seconds: float
-    """How long a request may take."""
     most_bytes: int
     """Of a request."""
     _server: grpc.aio.Server | None = field(init=False, default=None)
@@ -67,10 +57,10 @@ class GrpcFront(grpc.GenericRpcHandler):
             raise OSError(f"cannot listen on {address} for gRPC: {error}") from error
         await self._server.start()
 
-    async def close(self, grace: float = 5.0) -> None:
+    async def close(self) -> None:
         """Answer what is in hand, then close."""
         if self._server is not None:
-            await self._server.stop(grace)
+            await self._server.stop(5.0)
 
     def service(self, details: Any) -> Any:
         """See grpc: return what answers a call; bytes in, bytes out."""
@@ -79,10 +69,9 @@ class GrpcFront(grpc.GenericRpcHandler):
         is_health = method == "/grpc.health.v1.Health/Check"
 
         async def answer(request: bytes, context: Any) -> bytes:
-            if not (is_health or name in ABOUT_THE_SERVER):
-                await self._check(context)
             if is_health or name in ABOUT_THE_SERVER:
                 return await self._about_the_server(method, request, context)
+            await self._check(context)
             if name in ASKED_OF_TRITON:
                 return await self._ask(method, request, context)
             code = grpc.StatusCode.PERMISSION_DENIED
@@ -119,19 +108,16 @@ class GrpcFront(grpc.GenericRpcHandler):
             except grpc.aio.AioRpcError as error:
                 return None if _is_lost(error) else error
 
-        if self.upstreams.is_ending:
-            return await _abort(context, grpc.StatusCode.UNAVAILABLE, "the server ends")
+        found: Any
         try:
+            if self.upstreams.is_ending:
+                raise EndingError("the server ends")
             with self.admission.enter(len(request)):
-                asked = self.upstreams.ask(send, lambda found: False)
-                found = await asyncio.wait_for(asked, seconds)
+                found = await asyncio.wait_for(self.upstreams.ask(send), seconds)
         except TooMuchError as error:
             return await _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
-        except EndingError:
-            return await _abort(context, grpc.StatusCode.UNAVAILABLE, "the server ends")
-        except DeadlyError:
-            message = "Triton ended again and again over this request"
-            return await _abort(context, grpc.StatusCode.UNAVAILABLE, message)
+        except (EndingError, DeadlyError) as error:
+            return await _abort(context, grpc.StatusCode.UNAVAILABLE, str(error))
         except asyncio.TimeoutError:
             message = f"no answer within {seconds:g} s"
             return await _abort(context, grpc.StatusCode.UNAVAILABLE, message)
@@ -149,9 +135,9 @@ def _is_lost(error: Any) -> bool:
     message = error.details() or ""
     if error.code() == grpc.StatusCode.UNAVAILABLE:
         return not message.startswith(NOT_NOW)
-    return error.code() in (*_FAULTS, grpc.StatusCode.CANCELLED) and (
-        says_that_a_process_has_gone(message.encode()) or error.code() == grpc.StatusCode.CANCELLED
-    )
+    if error.code() == grpc.StatusCode.CANCELLED:
+        return True
+    return error.code() in _FAULTS and is_broken(message.encode())
 
 
 async def _abort(context: Any, code: grpc.StatusCode, message: str) -> bytes:

@@ -18,23 +18,14 @@ import triton_python_backend_utils as backend
 
 from ..limits import NOT_NOW
 from ..settings import ModelSettings
-from ..workers.protocol import (
-    ANSWER,
-    FAILED,
-    INTERNAL,
-    INVALID,
-    PROBE,
-    REFUSAL,
-    STUB,
-    UNAVAILABLE,
-    Frame,
-    receive_frame,
-    send_frame,
-    write_process,
-)
+from ..workers import protocol
 
 FINAL = backend.TRITONSERVER_RESPONSE_COMPLETE_FINAL
-_CODES = {INVALID: "INVALID_ARG", UNAVAILABLE: "UNAVAILABLE", INTERNAL: "INTERNAL"}
+_CODES = {
+    protocol.INVALID: "INVALID_ARG",
+    protocol.UNAVAILABLE: "UNAVAILABLE",
+    protocol.INTERNAL: "INTERNAL",
+}
 
 
 def read_tensors(request: Any) -> dict[str, Any]:
@@ -67,7 +58,7 @@ class _Waiting:
         self.request = request  # which owns the memory of the tensors
         self.tensors = tensors
         self.outputs = list(request.requested_output_names())
-        self.is_probe = request.request_id() == PROBE
+        self.is_probe = request.request_id() == protocol.PROBE
         self.sender = request.get_response_sender()
         self.answered = threading.Event()
         self.deaths = 0
@@ -80,7 +71,7 @@ class TritonPythonModel:
         """Ask for a worker, and wait until it can answer."""
         self.name = args["model_name"]
         self.folder = Path(args["model_repository"]).parents[1]
-        write_process(self.folder, self.name, STUB)
+        protocol.write_process(self.folder, self.name, protocol.STUB)
         self.socket = ModelSettings.read(self.folder).fork_server
         # Triton merges what waits while this is busy, if the model takes several rows at once.
         self.waits = '"max_batch_size":0' not in args["model_config"].replace(" ", "")
@@ -118,14 +109,13 @@ class TritonPythonModel:
         self.thread.join(CONNECT_SECONDS)
 
     def _connect(self) -> socket.socket:
-        """Ask for a worker."""
         end = time.monotonic() + CONNECT_SECONDS
         while True:
             connection = socket.socket(socket.AF_UNIX)
             try:
                 connection.connect(self.socket)
-                send_frame(connection, {"folder": str(self.folder), "model": self.name})
-                ready = receive_frame(connection)
+                protocol.send_frame(connection, {"folder": str(self.folder), "model": self.name})
+                ready = protocol.receive_frame(connection)
             except OSError:
                 ready = None
             if ready is not None:
@@ -134,7 +124,7 @@ class TritonPythonModel:
             if time.monotonic() > end:
                 raise RuntimeError(f"no worker for the model {self.name!r} could be started")
             time.sleep(0.05)
-        if ready.message["kind"] == FAILED:
+        if ready.message["kind"] == protocol.FAILED:
             raise RuntimeError(ready.message["message"])
         return connection
 
@@ -145,24 +135,23 @@ class TritonPythonModel:
             for number, one in requests.items()
             for name, tensor in one.tensors.items()
         }
-        send_frame(self.connection, {"requests": described}, tensors)
+        protocol.send_frame(self.connection, {"requests": described}, tensors)
 
     def _receive(self) -> None:
         while not self.is_ending:
             try:
-                while (frame := receive_frame(self.connection)) is not None:
-                    self._take(frame)
+                while (frame := protocol.receive_frame(self.connection)) is not None:
+                    message = frame.message
+                    if message["kind"] == protocol.ANSWER:
+                        self._answer(message["request"], answer(frame.tensors))
+                    elif message["kind"] == protocol.REFUSAL:
+                        self._answer(
+                            message["request"], refuse(message["code"], message["message"])
+                        )
             except OSError:
                 pass
             if not self.is_ending:
                 self._begin_again()
-
-    def _take(self, frame: Frame) -> None:
-        message = frame.message
-        if message["kind"] == ANSWER:
-            self._answer(message["request"], answer(frame.tensors))
-        elif message["kind"] == REFUSAL:
-            self._answer(message["request"], refuse(message["code"], message["message"]))
 
     def _answer(self, number: int, response: Any) -> None:
         with self.lock:
@@ -186,7 +175,7 @@ class TritonPythonModel:
             if oldest is not None:
                 self.waiting[oldest].deaths += 1
                 if self.waiting[oldest].deaths >= MOST_DEATHS:
-                    self._answer(oldest, refuse(UNAVAILABLE, ENDED_OVER_IT))
+                    self._answer(oldest, refuse(protocol.UNAVAILABLE, ENDED_OVER_IT))
             try:
                 for number, one in self.waiting.items():
                     self._send({number: one})

@@ -31,12 +31,15 @@ STANDSTILL_SECONDS = 15.0
 LOOKS_EVERY = 0.05
 MOST_ERRORS = 5
 """Connections that may fail one after the other, while Triton lives."""
-BROKEN = (b"Stub process", b"is not healthy")
-"""What Triton answers where the process of a model has gone."""
 
 
 class ReplicaError(Exception):
     """A replica that did not start; the message says why."""
+
+
+def is_broken(content: bytes) -> bool:
+    """Whether Triton says that the process of a model has gone."""
+    return b"Stub process" in content or b"is not healthy" in content
 
 
 class _Connection(http.client.HTTPConnection):
@@ -59,13 +62,11 @@ class Replica:
     folder: Path
     """Of its own, with its models."""
     models: Sequence[str]
-    """Their names."""
     start: Callable[[Path, str], OwnProcess]
     """Starts the process on that folder, given the token that manages it."""
     options: ServerOptions
-    """How long it may take."""
     clear: Callable[[], None] = lambda: None
-    """Removes what it leaves in shared memory."""
+    """Lets go of what it had beside the folder, once it has ended."""
     is_ready: bool = field(init=False, default=False)
     has_answered: bool = field(init=False, default=False)
     """Whether it has answered anybody's request."""
@@ -77,7 +78,6 @@ class Replica:
     def __post_init__(self) -> None:
         """Start it."""
         self.token = secrets.token_hex(16)
-        self._last: list[Callable[[], None]] = []
         self._suspected = threading.Event()
         self._is_ending = False
         self.process = self.start(self.folder, self.token)
@@ -110,15 +110,9 @@ class Replica:
         self._thread.join()
         self.remove()
 
-    def on_removal(self, work: Callable[[], None]) -> None:
-        """Have something done once it has ended."""
-        self._last.append(work)
-
     def remove(self) -> None:
         """Remove what it left."""
         self.clear()
-        while self._last:
-            self._last.pop()()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _run(self) -> None:
@@ -208,12 +202,11 @@ class Replica:
                     return f"Triton closes connections ({error!r})"
                 time.sleep(LOOKS_EVERY)
             else:
-                is_broken = status >= 500 and any(text in content for text in BROKEN)
-                return f"the process of the model {model!r} has ended" if is_broken else None
+                has_ended = status >= 500 and is_broken(content)
+                return f"the process of the model {model!r} has ended" if has_ended else None
         return None
 
     def _probe(self, model: str, seconds: float) -> tuple[int, bytes]:
-        """Probe a model for the answer that it promised."""
         request = probe_file(self.folder, model).read_bytes()
         return self._ask("POST", f"/v2/models/{model}/infer", request, seconds)
 

@@ -28,14 +28,6 @@ LOOKS_EVERY = 0.5
 
 
 @dataclass
-class _Loading:
-    """A version that is being prepared."""
-
-    version: ServedVersion
-    replica: Replica
-
-
-@dataclass
 class Replicas:
     """Sees that one Triton answers, with the version that should be served.
 
@@ -45,22 +37,19 @@ class Replicas:
     wanted: Callable[[], ServedVersion]
     """Says what should be served now."""
     make: Callable[[ServedVersion], Replica]
-    """Starts a Triton on a version."""
     switch: Callable[[Replica | None], None]
     """Called with which one answers from now on; None for none."""
     say: Callable[[str], None]
-    """Called with what happens, in sentences."""
     has_standby: bool
     """Whether one more is kept ready."""
     clock: Callable[[], float] = time.monotonic
-    """Returns the time, in seconds."""
 
     def __post_init__(self) -> None:
         """Start the first."""
         self.serving = self.wanted()
         self.active: Replica | None = None
         self.standby: Replica | None = self.make(self.serving)
-        self._loading: _Loading | None = None
+        self._loading: tuple[ServedVersion, Replica] | None = None
         self._refused: ServedVersion | None = None
         self._problem = ""
         self._failures = 0
@@ -74,8 +63,9 @@ class Replicas:
         if self.standby is not None and self.standby.problem is not None:
             self._drop_standby(self.standby)
         if self._loading is not None:
-            self._look_at(self._loading)
-        if self.active is not None and self.active.has_answered and self._is_prepared():
+            self._look_at(*self._loading)
+        is_prepared = self.standby is not None and self.standby.is_ready
+        if self.active is not None and self.active.has_answered and is_prepared:
             self._failures = 0
         if self.active is None and self.standby is not None and self.standby.is_ready:
             self._activate(self.standby)
@@ -85,8 +75,7 @@ class Replicas:
 
     def stop(self) -> None:
         """End the others, and let the one that answers answer what it has in hand."""
-        others = [self.standby, None if self._loading is None else self._loading.replica]
-        for other in others:
+        for other in (self.standby, self._loading and self._loading[1]):
             if other is not None:
                 other.kill()
         if self.active is not None:
@@ -94,9 +83,6 @@ class Replicas:
         for thread in self._ending:
             thread.join()
         self.active = self.standby = self._loading = None
-
-    def _is_prepared(self) -> bool:
-        return self.standby is not None and self.standby.is_ready
 
     def _activate(self, replica: Replica) -> None:
         self.active = replica
@@ -168,23 +154,22 @@ class Replicas:
             self._in_background(self.standby.kill)
             self.standby = None
         self.say(f"loading version {wanted.number}; version {self.serving.number} answers")
-        self._loading = _Loading(wanted, replica)
+        self._loading = wanted, replica
 
-    def _look_at(self, loading: _Loading) -> None:
-        replica = loading.replica
+    def _look_at(self, version: ServedVersion, replica: Replica) -> None:
         if replica.problem is not None:
             self._loading = None
             self._in_background(replica.kill)
             self._failures += 1
             if replica.is_worth_another and self._failures < MOST_STARTS:
-                self.say(f"{replica.problem}: version {loading.version.number} is tried again")
-                self._begin(loading.version)
+                self.say(f"{replica.problem}: version {version.number} is tried again")
+                self._begin(version)
             else:
                 self._failures = 0
-                self._refuse(loading.version, replica.problem)
+                self._refuse(version, replica.problem)
         elif replica.is_ready:
             before, last = self.serving, self.active
-            self.serving, self._loading, self._refused = loading.version, None, None
+            self.serving, self._loading, self._refused = version, None, None
             self._failures = 0
             self._activate(replica)
             if last is not None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,13 +28,17 @@ from ..servable import (
     ServedColumns,
     write_manifest,
 )
-from ..settings import ModelSettings
-from ..workers.protocol import EVENT, SCORES, UNSEEN_CANDIDATES, UNSEEN_USER, VERSION
-from .triton_process import REPOSITORY
+from ..workers.protocol import (
+    EVENT,
+    SCORES,
+    UNSEEN_CANDIDATES,
+    UNSEEN_USER,
+    VERSION,
+    type_of_numbers,
+)
 
 TEXT = np.dtype(object)
 """Marks a tensor of strings."""
-_KINDS = {"i": "INT", "u": "UINT", "f": "FP"}
 
 
 @dataclass(frozen=True)
@@ -44,15 +49,14 @@ class TritonTensor:
     dtype: npt.DTypeLike
     dims: tuple[int, ...]
 
-    def to_text(self) -> str:
-        """The tensor's message.
-
-        >>> TritonTensor("score", "float32", (-1, 1)).to_text()
-        '{ name: "score" data_type: TYPE_FP32 dims: [-1, 1] }'
-        """
+    @property
+    def message(self) -> dict[str, Any]:
+        """The tensor's message."""
         dtype = np.dtype(self.dtype)
-        kind = "STRING" if dtype == TEXT else "BOOL" if dtype.kind == "b" else _numeric(dtype)
-        return f"{{ name: {quote(self.name)} data_type: TYPE_{kind} dims: {list(self.dims)} }}"
+        kind = (
+            "STRING" if dtype == TEXT else "BOOL" if dtype.kind == "b" else type_of_numbers(dtype)
+        )
+        return {"name": self.name, "data_type": f"TYPE_{kind}", "dims": [*self.dims]}
 
 
 @dataclass(frozen=True)
@@ -63,15 +67,15 @@ class EnsembleStep:
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
 
-    def to_text(self) -> str:
+    @property
+    def message(self) -> dict[str, Any]:
         """The step's message."""
-        maps = [
-            f"{kind} {{ key: {quote(key)} value: {quote(value)} }}"
-            for kind, entries in (("input_map", self.inputs), ("output_map", self.outputs))
-            for key, value in entries.items()
-        ]
-        lines = "\n".join(f"      {line}" for line in maps)
-        return f"{{\n      model_name: {quote(self.model)} model_version: -1\n{lines}\n    }}"
+        maps = {"input_map": self.inputs, "output_map": self.outputs}
+        return {
+            "model_name": self.model,
+            "model_version": -1,
+            **{name: _entries(entries) for name, entries in maps.items()},
+        }
 
 
 @dataclass(frozen=True)
@@ -92,44 +96,45 @@ class TritonModel:
 
     def to_text(self) -> str:
         """The whole config.pbtxt."""
-        lines = [f"name: {quote(self.name)}"]
-        lines.append(f"backend: {quote(self.backend)}" if self.backend else 'platform: "ensemble"')
-        lines.append(f"max_batch_size: {self.max_batch_size}")
-        for kind, tensors in (("input", self.inputs), ("output", self.outputs)):
-            listed = ",\n".join(f"  {tensor.to_text()}" for tensor in tensors)
-            lines.append(f"{kind} [\n{listed}\n]")
+        message: dict[str, Any] = {"name": self.name}
+        message |= {"backend": self.backend} if self.backend else {"platform": "ensemble"}
+        message["max_batch_size"] = self.max_batch_size
+        message["input"] = [tensor.message for tensor in self.inputs]
+        message["output"] = [tensor.message for tensor in self.outputs]
         if self.max_batch_size:
             preferred = self.preferred_batch_size
-            stated = "" if preferred is None else f"preferred_batch_size: [{preferred}] "
-            lines.append(f"dynamic_batching {{ {stated}}}")
-        for name, value in self.parameters.items():
-            lines.append(
-                f"parameters {{ key: {quote(name)} value {{ string_value: {quote(value)} }} }}"
-            )
+            batching = {} if preferred is None else {"preferred_batch_size": preferred}
+            message["dynamic_batching"] = batching
+        values = {name: {"string_value": value} for name, value in self.parameters.items()}
+        message["parameters"] = _entries(values)
         if self.steps:
-            steps = ",\n".join(f"    {step.to_text()}" for step in self.steps)
-            lines.append(f"ensemble_scheduling {{\n  step [\n{steps}\n  ]\n}}")
-        return "\n".join(lines) + "\n"
+            message["ensemble_scheduling"] = {"step": [step.message for step in self.steps]}
+        return "\n".join(_lines(message)) + "\n"
 
 
-def quote(text: str) -> str:
-    """A string in protobuf's text form.
-
-    >>> print(quote('say "b"').replace(chr(92), "/"))
-    "say /"b/""
-    """
-    return json.dumps(text, ensure_ascii=False)
+def _entries(values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{"key": key, "value": value} for key, value in values.items()]
 
 
-def _numeric(dtype: np.dtype[np.generic]) -> str:
-    return f"{_KINDS[dtype.kind]}{8 * dtype.itemsize}"
+def _lines(message: Mapping[str, Any]) -> Iterator[str]:
+    """Write a message in protobuf's text form."""
+    for name, values in message.items():
+        for value in values if isinstance(values, list) else [values]:
+            if isinstance(value, Mapping):
+                yield f"{name} {{"
+                yield from (f"  {line}" for line in _lines(value))
+                yield "}"
+            else:
+                is_word = name == "data_type"
+                yield f"{name}: {value if is_word else json.dumps(value, ensure_ascii=False)}"
 
 
 IDS, EVENTS, ONE_USER, WORKFLOW = "ids", "events", "one_user", "workflow"
 CONFIG = "config.pbtxt"
 SERVABLE, MAX_CANDIDATES, MAX_HISTORY = "servable", "max_candidates", "max_history"
 """Parameters of the stock repository's ``workflow``; the servable's path is from its version's."""
-_MODELS, _WORKERS = "serving.triton", "merlin_sim.serving.workers"
+RELAY, WORKFLOW_MODEL = "serving.triton.relay", "serving.triton.workflow_model"
+_WORKERS = "merlin_sim.serving.workers"
 _MODEL_FILE = '''"""Made by merlin-sim; Triton's Python backend needs it installed."""
 
 from merlin_sim.{module} import TritonPythonModel  # noqa: F401
@@ -176,15 +181,6 @@ def own_models(servable: Servable, has_versions: bool) -> list[ServedModel]:
     ]
 
 
-def write_bundled_repository(
-    models: Sequence[TritonModel], settings: ModelSettings, folder: Path
-) -> None:
-    """Write what a bundled server is started on."""
-    for model in models:
-        write_model(folder / REPOSITORY, model, f"{_MODELS}.relay", settings.number)
-    settings.write(folder)
-
-
 def write_stock_repository(
     servable: Servable | Path | str,
     output: Path | str,
@@ -207,8 +203,7 @@ def write_stock_repository(
             if model.backend == "tensorflow":
                 target = directory / model.name / "1" / "model.savedmodel"
                 shutil.copytree(opened.model, target)
-            module = f"{_MODELS}.workflow_model" if model.name == WORKFLOW else None
-            write_model(directory, model, module)
+            write_model(directory, model, WORKFLOW_MODEL if model.name == WORKFLOW else None)
         _copy_without_model(opened, directory / WORKFLOW / "1" / SERVABLE)
     return output
 
@@ -228,7 +223,11 @@ def stock_models(servable: Servable, limits: Limits) -> list[TritonModel]:
         parameters = {"TF_SIGNATURE_DEF": signature}
         return TritonModel(name, inputs, [score], "tensorflow", parameters=parameters)
 
-    settings = _settings(SERVABLE, limits)
+    settings = {
+        SERVABLE: SERVABLE,
+        MAX_CANDIDATES: str(limits.max_candidates),
+        MAX_HISTORY: str(limits.max_history),
+    }
     return [
         saved_model(IDS, PLAIN_SIGNATURE),
         saved_model(ONE_USER, PLAIN_SIGNATURE if servable.takes_rows else ONE_USER_SIGNATURE),
@@ -242,14 +241,6 @@ def _inputs(columns: ServedColumns) -> list[TritonTensor]:
         TritonTensor(name, np.dtype(dtype), shape)
         for name, (dtype, shape) in columns.inputs.items()
     ]
-
-
-def _settings(servable: str, limits: Limits) -> dict[str, str]:
-    return {
-        SERVABLE: servable,
-        MAX_CANDIDATES: str(limits.max_candidates),
-        MAX_HISTORY: str(limits.max_history),
-    }
 
 
 def write_model(directory: Path, model: TritonModel, module: str | None, version: int = 1) -> None:

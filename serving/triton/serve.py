@@ -26,9 +26,18 @@ from ..versions import ServedVersion, user_of_events
 from .admission import Access, tls_context
 from .replica import Replica
 from .replicas import Replicas
-from .repository import EVENTS, IDS, ServedModel, TritonModel, own_models, write_bundled_repository
+from .repository import EVENTS, IDS, RELAY, ServedModel, own_models, write_model
 from .server_files import ServerFiles, clear_abandoned, listen, settle_ports
-from .triton_process import OwnProcess, ServerError, copy_backends, find_triton, triton_command
+from .triton_process import (
+    KILL_AFTER,
+    NOISE,
+    REPOSITORY,
+    OwnProcess,
+    ServerError,
+    copy_backends,
+    find_triton,
+    triton_command,
+)
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -109,12 +118,6 @@ class Server:
         """Stop."""
         self.stop()
 
-    @property
-    def process(self) -> OwnProcess:
-        """The Triton that answers."""
-        assert self.replicas is not None and isinstance(self.replicas.active, Replica)
-        return self.replicas.active.process
-
     def start(self) -> None:
         """Start the processes, and what stands before them."""
         find_triton()
@@ -127,7 +130,10 @@ class Server:
         registry, closing = CollectorRegistry(), self._closing
         self._files = ServerFiles()
         closing.callback(self._files.remove)
-        self._appends = self._open_histories(first, registry)
+        if self.options.histories is not None:
+            first.check_reads_histories()
+            self._appends = Appends.of(first, open_store(self.options.histories), registry)
+            closing.callback(self._appends.close)
         (self._files.path / METRICS).mkdir()
         MultiProcessCollector(registry, str(self._files.path / METRICS))  # type: ignore[no-untyped-call]
         copy_backends(find_triton(), self._files.path / BACKENDS)
@@ -141,15 +147,6 @@ class Server:
         )  # fmt: skip
         closing.callback(self.replicas.stop)
         closing.callback(front.refuse_new)
-
-    def _open_histories(self, servable: Servable, registry: CollectorRegistry) -> Appends | None:
-        """Open the store of histories, where there is one and the model reads histories."""
-        if self.options.histories is None:
-            return None
-        servable.check_reads_histories()
-        appends = Appends.of(servable, open_store(self.options.histories), registry)
-        self._closing.callback(appends.close)
-        return appends
 
     def _start_fork_server(self) -> None:
         modules = {m.worker.rpartition(".")[0] for m in self._models(self._first(), None)}
@@ -169,7 +166,6 @@ class Server:
         return [*own_models(servable, self._wanted().version is not None), *more]
 
     def _start_replica(self, version: ServedVersion) -> Replica:
-        """Start a Triton on a version."""
         servable = Servable.open(version.servable)
         canary = None
         if version.canary is not None and version.canary_servable is not None:
@@ -189,26 +185,26 @@ class Server:
             {model.config.name: model.worker for model in models},
             str(self._files.path / FORK_SERVER),
         )
+        files = self._files
         with ExitStack() as stack:
             for place in version.places:
                 stack.callback(os.close, hold(place))
-            replica = self._replica_of([model.config for model in models], settings)
+            folder = files.next_replica()
+            stack.callback(files.clear, folder)
+            for model in models:
+                write_model(folder / REPOSITORY, model.config, RELAY, settings.number)
+            settings.write(folder)
+            names = [model.config.name for model in models]
+            replica = Replica(folder, names, self._start_triton, self.options)
             # What it has stays until it has ended.
-            held = stack.pop_all()
-            replica.on_removal(held.close)
+            replica.clear = stack.pop_all().close
         return replica
 
-    def _replica_of(self, models: Sequence[TritonModel], settings: ModelSettings) -> Replica:
-        files = self._files
-        folder = files.next_replica()
-        write_bundled_repository(models, settings, folder)
-
-        def start(folder: Path, token: str) -> OwnProcess:
-            command = self._command(folder, token)
-            return OwnProcess.triton(command, self.options, files.lock)
-
-        names = [model.name for model in models]
-        return Replica(folder, names, start, self.options, lambda: files.clear(folder))
+    def _start_triton(self, folder: Path, token: str) -> OwnProcess:
+        options = self.options
+        hidden = () if options.verbose else NOISE
+        patience = options.exit_timeout + KILL_AFTER
+        return OwnProcess(self._command(folder, token), self._files.lock, patience, hidden)
 
     def _command(self, folder: Path, token: str) -> list[str]:
         name = self._files.shared_memory_of(folder)

@@ -110,8 +110,9 @@ def _remove_shared_memory(prefix: str) -> None:
 def settle_ports(options: ServerOptions) -> list[int]:
     """The ports, with free ones where 0 was given; one that is taken is refused now."""
     with ExitStack() as stack:
+        hosts = {"grpc_port": options.grpc_host}
         held = [
-            stack.enter_context(listen(options.host_of(name), name, port))
+            stack.enter_context(listen(hosts.get(name, options.host), name, port))
             for name, port in options.ports.items()
         ]
         ports = [int(found.getsockname()[1]) for found in held]
@@ -126,19 +127,17 @@ def listen(host: str, name: str, port: int) -> socket.socket:
         found.bind((host, port))
     except OSError as error:
         found.close()
-        raise ServerError(_cannot_listen(host, name, port, error)) from error
+        if error.errno == errno.EADDRINUSE:
+            message = (
+                f"`{name}` = {port}: another process listens on {host}:{port}. Name another port, "
+                "or 0 for a free one."
+            )
+        elif isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+            message = (
+                f"`{'grpc_host' if name == 'grpc_port' else 'host'}` should be an address of this "
+                f"machine. Received: {host}."
+            )
+        else:
+            message = f"`{name}` = {port}: cannot listen on {host}:{port}: {error.strerror}."
+        raise ServerError(message) from error
     return found
-
-
-def _cannot_listen(host: str, name: str, port: int, error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return (
-            f"`{name}` = {port}: another process listens on {host}:{port}. Name another port, "
-            "or 0 for a free one."
-        )
-    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
-        return (
-            f"`{'grpc_host' if name == 'grpc_port' else 'host'}` should be an address of this "
-            f"machine. Received: {host}."
-        )
-    return f"`{name}` = {port}: cannot listen on {host}:{port}: {error.strerror}."

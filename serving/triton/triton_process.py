@@ -93,7 +93,6 @@ RELAY_SECONDS = 5.0
 """How long is waited, once a process has ended, until all that it wrote is passed on."""
 REPOSITORY = "repository"
 HTTP, GRPC, METRICS = "http", "grpc", "metrics"
-"""Names of the sockets on which Triton listens."""
 GRPC_SOCKET = f"{GRPC}:1"
 """Triton makes one name of a folder's socket and a port."""
 MANAGEMENT = (
@@ -181,12 +180,6 @@ class OwnProcess:
         self._relay.start()
         self._patience = patience
         self._is_cleared = False
-
-    @classmethod
-    def triton(cls, command: Sequence[str], options: ServerOptions, lock: int) -> OwnProcess:
-        """Start a Triton; see :func:`triton_command`."""
-        hidden = () if options.verbose else NOISE
-        return cls(command, lock, options.exit_timeout + KILL_AFTER, hidden)
 
     @property
     def pid(self) -> int:

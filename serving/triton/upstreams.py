@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import aiohttp
 import grpc.aio
 
-from .replica import BROKEN, Replica
+from .replica import Replica
 from .triton_process import GRPC_SOCKET, HTTP, METRICS
 
+Answer = TypeVar("Answer")
 IDLE_SECONDS = 1.0
 """How long a connection to Triton is kept for the next request."""
 MOST_DEATHS = 3
@@ -72,19 +73,15 @@ class Upstreams:
 
     def __init__(self) -> None:
         """Begin with none; in the loop that asks."""
-        self._active: Upstream | None = None
+        self.active: Upstream | None = None
+        """The one that answers; None while it is replaced."""
         self._changed = asyncio.Event()
         self._closing: set[asyncio.Task[None]] = set()
         self.is_ending = False
 
-    @property
-    def active(self) -> Upstream | None:
-        """The one that answers; None while it is replaced."""
-        return self._active
-
     def switch(self, replica: Replica | None) -> None:
         """Have another one answer from now on."""
-        last, self._active = self._active, None if replica is None else Upstream(replica)
+        last, self.active = self.active, None if replica is None else Upstream(replica)
         self._notify()
         if last is not None:
             task = asyncio.get_running_loop().create_task(last.close())
@@ -107,23 +104,14 @@ class Upstreams:
         self._changed = asyncio.Event()
 
     async def _wait(self) -> Upstream:
-        while self._active is None:
+        while self.active is None:
             if self.is_ending:
-                raise EndingError
+                raise EndingError("the server ends")
             await self._changed.wait()
-        return self._active
+        return self.active
 
-    async def ask(self, send: Callable[[Upstream], Any], is_lost: Callable[[Any], bool]) -> Any:
-        """Have a request answered.
-
-        Args:
-            send: Sends it, and returns the answer; None where it was lost.
-            is_lost: Whether an answer says that a model's process has gone.
-
-        Raises:
-            EndingError: Where the server ends.
-            DeadlyError: Where one Triton after the other ended over it.
-        """
+    async def ask(self, send: Callable[[Upstream], Awaitable[Answer | None]]) -> Answer:
+        """Have a request answered; ``send`` sends it, and gives None where it was lost."""
         deaths = 0
         while True:
             upstream = await self._wait()
@@ -132,12 +120,12 @@ class Upstreams:
                 found = await send(upstream)
             finally:
                 upstream.in_hand -= 1
-            if found is not None and not is_lost(found):
+            if found is not None:
                 upstream.replica.has_answered = True
                 return found
             upstream.replica.suspect()
             changed = self._changed
-            if self._active is upstream:
+            if self.active is upstream:
                 # It may only have closed a connection, or not have been found out yet.
                 try:
                     await asyncio.wait_for(changed.wait(), PAUSE_SECONDS)
@@ -145,9 +133,4 @@ class Upstreams:
                     continue
             deaths += 1
             if deaths == MOST_DEATHS:
-                raise DeadlyError
-
-
-def says_that_a_process_has_gone(content: bytes) -> bool:
-    """Tell what Triton says of a model whose process has gone from other faults."""
-    return any(text in content for text in BROKEN)
+                raise DeadlyError("Triton ended again and again over this request")

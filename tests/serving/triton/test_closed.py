@@ -196,7 +196,7 @@ def test_grpc_is_for_this_machine_unless_it_is_asked_for(server):
     }
     assert listening[server.http_port] == "0.0.0.0"
     assert listening[server.grpc_port].removeprefix("::ffff:") == "127.0.0.1"
-    tree = psutil.Process(server.process.pid)
+    tree = psutil.Process(server.replicas.active.process.pid)
     for process in (tree, *tree.children(recursive=True)):  # Triton listens on sockets in a folder
         assert not process.net_connections("tcp")
 

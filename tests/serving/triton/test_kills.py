@@ -46,7 +46,7 @@ class Client(threading.Thread):
 
 
 def kill_triton(server):
-    psutil.Process(server.process.pid).kill()
+    psutil.Process(server.replicas.active.process.pid).kill()
 
 
 def kill_worker(server):

@@ -40,10 +40,10 @@ def server(servable):
     """One server for all questions."""
     limits = Limits(max_candidates=80, max_history=200)
     with Server(servable, ServerOptions(**FREE, limits=limits, start_timeout=400)) as running:
-        tree = psutil.Process(running.process.pid).children(recursive=True)
+        tree = psutil.Process(running.replicas.active.process.pid).children(recursive=True)
         assert tree
         yield running
-        processes = [psutil.Process(running.process.pid), *tree]
+        processes = [psutil.Process(running.replicas.active.process.pid), *tree]
     assert not [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
 
 
@@ -158,7 +158,7 @@ def test_what_ended_triton_does_so_no_more(server, events, expected):
     body["inputs"][0].update(shape=[2**62, 1], datatype="INT64", data=[1])
     status, answer = post(server, json.dumps(body).encode())
     assert status == 400 and "shape: expected as many elements" in answer["error"]
-    assert server.process.ended() is None
+    assert server.replicas.active.process.ended() is None
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
