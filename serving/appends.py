@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,12 +17,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from ..foundation.requests import RequestError
 from ..schemas.item_table import KEY
 from .event import parse_json
-from .histories.store import (
-    HistoryStore,
-    Interaction,
-    StoreError,
-    parse_interaction,
-)
+from .histories.store import HistoryStore, Interaction, StoreError, parse_interaction
 from .servable import Column, Servable
 
 if TYPE_CHECKING:
@@ -61,8 +56,8 @@ def key_kind(servable: Servable, column: Column) -> KeyKind:
 
 PATH = "/histories"
 MOST = 10_000
-WRITE_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0)
 """Interactions of one request."""
+WRITE_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0)
 NOT_KEPT = "the store of histories cannot be written just now: its reason is in the server's log"
 
 
@@ -177,22 +172,18 @@ class Appends:
             taken, self._waiting = self._waiting, []
             together = [one for interactions, _ in taken for one in interactions]
             begin = loop.time()
-            try:
-                await loop.run_in_executor(self._writer, self._store.append, together)
-            except Exception as error:  # whatever it is, those who wait for it receive it
-                self._failed.inc(len(taken))
-                for kept in _waited_for(taken):
-                    kept.set_exception(error)
-            else:
+            write = loop.run_in_executor(self._writer, self._store.append, together)
+            (problem,) = await asyncio.gather(write, return_exceptions=True)
+            if problem is None:
                 self._requests.inc(len(taken))
                 self._interactions.inc(len(together))
                 self._seconds.observe(loop.time() - begin)
-                for kept in _waited_for(taken):
+            else:
+                self._failed.inc(len(taken))
+            for _, kept in taken:
+                if kept.done():  # whose caller has gone
+                    continue
+                if problem is None:
                     kept.set_result(None)
-
-
-def _waited_for(
-    taken: Sequence[tuple[list[Interaction], asyncio.Future[None]]],
-) -> Iterator[asyncio.Future[None]]:
-    """Leave out those whose caller has gone."""
-    return (kept for _, kept in taken if not kept.done())
+                else:
+                    kept.set_exception(problem)

@@ -49,14 +49,12 @@ class Status(NamedTuple):
 
     is_ready: bool
     serves: str
-    """What it answers with."""
 
 
 class Form(NamedTuple):
     """What a visitor may try."""
 
     event: Mapping[str, Any]
-    """An event without values."""
     keeps_histories: bool
     recommends: bool
 

@@ -41,13 +41,10 @@ class RequestLog:
 
     settings: LogSettings
     version: int
-    """Of the model."""
     ids: IdsNote
-    """What its ids mean."""
     draw: Callable[[], float] = random.random
     """Gives a number from 0 to 1 for each event."""
     clock: Callable[[], float] = time.time
-    """Returns the time, in seconds."""
 
     def __post_init__(self) -> None:
         """Open nothing yet."""
@@ -63,7 +60,8 @@ class RequestLog:
         """Keep some of these events."""
         if self._ended:
             return
-        chosen = [pair for pair in zip(events, scores, strict=True) if self._chosen()]
+        pairs = zip(events, scores, strict=True)
+        chosen = [pair for pair in pairs if self.draw() < self.settings.log_share]
         try:
             for event, found in chosen:
                 self._write(self._line(event, found))
@@ -82,9 +80,6 @@ class RequestLog:
         """Close the file."""
         if self._file is not None:
             self._file.close()
-
-    def _chosen(self) -> bool:
-        return self.draw() < self.settings.log_share
 
     def _line(self, event: EncodedEvent, scores: Scores) -> dict[str, Any]:
         user: Any = _plain(event.users)
@@ -148,9 +143,7 @@ class LoggedFile:
 
     path: Path
     version: int
-    """Of the model that answered."""
     ids: IdsNote
-    """What the ids mean."""
 
     @classmethod
     def open(cls, path: Path) -> LoggedFile:

@@ -55,7 +55,10 @@ def write_manifest(directory: Path, facts: Mapping[str, Any]) -> None:
     document = {
         "format": FORMAT,
         "merlin_sim": __version__,
-        "versions": {"python": platform.python_version(), **_versions()},
+        "versions": {
+            "python": platform.python_version(),
+            **{name: importlib.metadata.version(name) for name in PACKAGES},
+        },
         **facts,
         "files": {name: _digest(directory / name) for name in _files_in(directory)},
     }
@@ -125,10 +128,6 @@ def _files_in(directory: Path) -> list[str]:
 
 def _digest(path: Path) -> dict[str, Any]:
     return {"bytes": path.stat().st_size, "sha256": sha256(path)}
-
-
-def _versions() -> dict[str, str]:
-    return {name: importlib.metadata.version(name) for name in PACKAGES}
 
 
 def hold(servable: Path) -> int:
@@ -315,7 +314,6 @@ class SummaryNote(NamedTuple):
     """How a model sums histories up."""
 
     dim: int
-    """Length of a summary."""
     recent: int
     """How many of the newest positions it reads beside."""
     model: str
@@ -332,9 +330,7 @@ class Servable:
     """What a servable says of itself. Opening one executes nothing of it."""
 
     path: Path
-    """The directory."""
     manifest: dict[str, Any]
-    """Its manifest."""
     spec: FeatureSpec
     """The spec of the dataset that the model was trained on."""
     schema: Schema
@@ -361,11 +357,6 @@ class Servable:
             )
         spec = read_spec(directory / SPEC_FILE, check_files=False)
         return cls(directory, manifest, spec, read_schema(directory / SCHEMA_FILE))
-
-    @property
-    def channels(self) -> dict[str, list[str]]:
-        """Channel name -> the names of its columns."""
-        return channels_of(self.schema)
 
     @property
     def takes_rows(self) -> bool:

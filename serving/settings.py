@@ -106,7 +106,6 @@ class ServerOptions:
     histories: str | None = None
     """Where the histories of events that bring none are kept, and those that are sent go."""
     log: LogSettings = field(default_factory=LogSettings)
-    """What is kept of the requests."""
 
     def __post_init__(self) -> None:
         """Gather every problem, raise once."""
@@ -126,10 +125,6 @@ class ServerOptions:
             return None
         return self.tls_certificate, self.tls_key
 
-    def host_of(self, name: str) -> str:
-        """Where a port is listened on."""
-        return self.grpc_host if name == "grpc_port" else self.host
-
     @property
     def ports(self) -> dict[str, int]:
         """The ports as they were asked for."""
@@ -147,11 +142,9 @@ class ModelSettings(ServedVersion):
     """
 
     limits: Limits = field(default_factory=Limits)
-    """What a request may ask for."""
     histories: str | None = None
     """Address of the store that has the histories of events that bring none, password included."""
     log: LogSettings = field(default_factory=LogSettings)
-    """What is kept of events."""
     endpoints: Mapping[str, Any] = field(default_factory=dict)
     """Settings of models beside the server's own."""
     workers: Mapping[str, str] = field(default_factory=dict)

@@ -75,9 +75,7 @@ class ServedVersion:
     version: int | None = None
     """Its number in the registry; None where there are no versions."""
     canary: Canary | None = None
-    """A version that some users meet."""
     canary_servable: Path | None = None
-    """Its exported model."""
 
     @property
     def number(self) -> int:
@@ -144,7 +142,13 @@ class Versions:
             places = [place for place, of in enumerate(of_events) if of is version]
             whole = version.encoder.with_histories([events[place] for place in places])
             for place, fields in zip(places, whole, strict=True):
-                found[place] = _encoded(version, fields)
+                try:
+                    if isinstance(fields, Exception):
+                        raise fields
+                    event = version.encoder.encode(version.encoder.parse(fields))
+                    found[place] = VersionedEvent(version, event)
+                except Exception as error:  # of this event alone
+                    found[place] = error
         return found
 
     def _version_of(self, fields: Any) -> LoadedVersion:
@@ -159,12 +163,3 @@ class Versions:
     def all(self) -> tuple[LoadedVersion, ...]:
         """The versions that are there."""
         return (self.current,) if self.canary is None else (self.current, self.canary)
-
-
-def _encoded(version: LoadedVersion, fields: Any) -> VersionedEvent | Exception:
-    if isinstance(fields, Exception):
-        return fields
-    try:
-        return VersionedEvent(version, version.encoder.encode(version.encoder.parse(fields)))
-    except Exception as error:  # of this event alone
-        return error

@@ -111,7 +111,6 @@ class Side:
     facts: dict[str, Any]
     """What it is, as JSON can hold it."""
     scores: Array | None
-    """None where there are none to compare."""
     hashed: bool = False
     """Whether hashes stand in place of users, in any of the requests."""
 
@@ -126,7 +125,11 @@ def see_requests(
     """Count what the newest events hold."""
     files = logged_files(directory)
     for file in files:
-        _require_same_ids(file, reference)
+        _refuse_other_meanings(
+            other_meanings(file.ids, reference.schema, reference.path),
+            f"{file.path} cannot be compared with {reference.path}, which should be the dataset "
+            f"that version {file.version} was trained on, or one that grew from it",
+        )
     found: dict[str, list[Array]] = {}
     lengths: list[int] = []
     scores: list[Array] = []
@@ -170,14 +173,10 @@ def see_requests(
     return Side(columns, facts, of_all, hashed)
 
 
-def _require_same_ids(file: LoggedFile, reference: DatasetDirectory) -> None:
-    problems = other_meanings(file.ids, reference.schema, reference.path)
+def _refuse_other_meanings(problems: Sequence[str], message: str) -> None:
     if problems:
         lines = "\n".join(f"  {problem}" for problem in problems)
-        raise MerlinSimError(
-            f"{file.path} cannot be compared with {reference.path}, which should be the dataset "
-            f"that version {file.version} was trained on, or one that grew from it:\n{lines}"
-        )
+        raise MerlinSimError(f"{message}:\n{lines}")
 
 
 def _newest(
@@ -220,9 +219,7 @@ class Comparison:
     notes: list[str]
     """What could not be compared, a sentence each."""
     facts: dict[str, Any]
-    """What was compared, as JSON can hold it."""
     curves: Curves
-    """Values whose distributions can be drawn."""
 
 
 @dataclass(frozen=True)
@@ -230,11 +227,9 @@ class Drift:
     """How a dataset is compared with what came after it."""
 
     mapping: str
-    """Which rows of datasets."""
     rows: int
     """How many rows, or events, at most."""
     left_out: Sequence[str]
-    """Columns that are not compared."""
     bounds: DriftBounds
     narrator: Narrator
 
@@ -253,7 +248,11 @@ class Drift:
         names = set(reference.schema.column_names)
         if isinstance(new, DatasetDirectory):
             _check_left_out(self.left_out, names | set(new.schema.column_names))
-            _require_ids_of(reference, new)
+            _refuse_other_meanings(
+                other_meanings(note_of(reference), new.schema, new.path),
+                f"{new.path} cannot be compared with {reference.path}: preprocess it with the "
+                "vocabularies of that one (--fitted), as they are or grown",
+            )
         else:
             _check_left_out(self.left_out, names)
         found, later = (None if path is None else _scores(path) for path in (scores, new_scores))
@@ -276,16 +275,6 @@ class Drift:
         seen = see_columns(dataset, self.mapping, self.rows, self.left_out, self.narrator)
         facts = {"path": str(dataset.path), "fingerprint": fingerprint(dataset), "rows": seen.rows}
         return Side(seen, facts, scores)
-
-
-def _require_ids_of(reference: DatasetDirectory, new: DatasetDirectory) -> None:
-    problems = other_meanings(note_of(reference), new.schema, new.path)
-    if problems:
-        lines = "\n".join(f"  {problem}" for problem in problems)
-        raise MerlinSimError(
-            f"{new.path} cannot be compared with {reference.path}: preprocess it with the "
-            f"vocabularies of that one (--fitted), as they are or grown:\n{lines}"
-        )
 
 
 def _check_left_out(left_out: Sequence[str], names: set[str]) -> None:

@@ -153,7 +153,7 @@ NOT_WORSE, WORSE, NOT_KNOWN = "not worse", "worse", "not known"
 TOO_FEW = "too few"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Judgement:
     """One measure on one segment."""
 
@@ -161,11 +161,11 @@ class Judgement:
     measure: str
     rows: int
     users: int
-    challenger: float | None
+    challenger: float | None = None
     """None where the measure has no value: an AUC of clicks alone."""
-    current: float | None
-    difference: float | None
-    interval: tuple[float, float] | None
+    current: float | None = None
+    difference: float | None = None
+    interval: tuple[float, float] | None = None
     """Of the difference, 95% over users."""
     margin: float
     verdict: str
@@ -246,10 +246,7 @@ def _judge(
 ) -> Judgement:
     margin = rules.margins[measure]
     if not np.isfinite(values).all():
-        return Judgement(
-            measure=measure, challenger=None, current=None, difference=None, interval=None,
-            margin=margin, verdict=TOO_FEW, **of_segment,
-        )  # fmt: skip
+        return Judgement(measure=measure, margin=margin, verdict=TOO_FEW, **of_segment)
     challenger, current = values
     apart = difference([challenger], [current], drawn[0][None], drawn[1][None])
     verdict = _verdict(apart.over_users, margin, MORE_IS_BETTER[measure])

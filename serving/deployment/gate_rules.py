@@ -36,7 +36,6 @@ class GateRules:
     )
     seed: int = setting(0, "Of the draws.", at_least=0)
     draws: int = DRAWS
-    """Sets of users that are drawn."""
 
     def __post_init__(self) -> None:
         """Check all."""

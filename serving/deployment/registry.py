@@ -345,7 +345,6 @@ class Registry:
 
 
 def _sync_tree(directory: Path) -> None:
-    """Wait until files and names are on the disk."""
     for folder, _, names in os.walk(directory):
         for name in names:
             with open(Path(folder) / name, "rb") as file:

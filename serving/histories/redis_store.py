@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any
 
 from .store import (
@@ -400,12 +399,7 @@ class Breaker:
             if self._failures:
                 self._until = now + self._pause()  # this call tries, others wait for what it finds
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Take note of how the call went."""
         with self._lock:
             if error is None:

@@ -100,14 +100,12 @@ class History(NamedTuple):
     items: list[Any]
     """Keys, or objects with keys, as a raw event has them."""
     times: list[float | None]
-    """When each was; None where no time was given."""
 
 
 class SummedHistory(NamedTuple):
     """A user's history as it is kept for a model that sums it up."""
 
     newest: History
-    """The newest interactions."""
     summary: bytes | None
     """What the model made of all interactions but those in ``since``; None for nothing yet."""
     since: list[Any]

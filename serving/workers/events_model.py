@@ -21,10 +21,8 @@ from .metrics import CountedReads, count_events
 from .protocol import EVENT, SCORES, UNSEEN_CANDIDATES, UNSEEN_USER, VERSION
 from .worker import Outputs, Reply, Request, answer_apart
 
-NOT_SCORED = np.zeros(0, np.float32)
 NO_CANDIDATE = -1.0
 """Fills the rows of events with fewer candidates than others of their request."""
-Encoded = list[VersionedEvent]
 
 
 class EventsModel:
@@ -59,7 +57,7 @@ class EventsModel:
 
     def take(self, requests: Sequence[Request], reply: Reply) -> None:
         """Answer requests, each of one event or more; a bad event refuses its request only."""
-        taken: list[tuple[int, Encoded]] = []
+        taken: list[tuple[int, list[VersionedEvent]]] = []
         texts = [request.tensors[EVENT] for request in requests]
         for place, found in enumerate(read_events(texts, self.versions.encode_all)):
             try:
@@ -89,7 +87,7 @@ class EventsModel:
         self, asked: Sequence[VersionedEvent], counted: Sequence[bool]
     ) -> list[Scores | Exception]:
         """Score events, each by its version; give what went wrong with it in its place."""
-        scores: list[Scores | Exception] = [NOT_SCORED] * len(asked)
+        scores: list[Scores | Exception] = [np.zeros(0, np.float32)] * len(asked)
         for version in self.versions.all:
             places = [place for place, one in enumerate(asked) if one.version is version]
             if not places:
@@ -114,7 +112,6 @@ class EventsModel:
 
 
 def _answer(request: Request, asked: Sequence[VersionedEvent], scores: Sequence[Scores]) -> Outputs:
-    """Those outputs that a request asks for."""
     events = [event for _, event in asked]
     outputs: dict[str, Callable[[], npt.NDArray[Any]]] = {
         SCORES: lambda: stack(scores, NO_CANDIDATE),

@@ -64,15 +64,12 @@ def count_events(
     CANDIDATES.labels(of).inc(len(every))
     UNSEEN_USERS.labels(of).inc(sum(event.unseen_user for event in events))
     UNSEEN_CANDIDATES.labels(of).inc(sum(int(e.unseen_candidates.sum()) for e in events))
-    EMPTY_HISTORIES.labels(of).inc(sum(_is_empty(event) for event in events))
+    histories = [next(iter(event.histories.values())) for event in events if event.histories]
+    EMPTY_HISTORIES.labels(of).inc([*map(len, histories)].count(0))
     CALL_SECONDS.labels(of).observe(seconds)
     for bound in SCORE_BOUNDS:
         SCORES.labels(of, str(bound)).inc(int((every <= np.float32(bound)).sum()))
     SCORES.labels(of, "+Inf").inc(len(every))
-
-
-def _is_empty(event: EncodedEvent) -> bool:
-    return bool(event.histories) and not len(next(iter(event.histories.values())))
 
 
 @dataclass(frozen=True)

@@ -62,16 +62,19 @@ def processes_of(folder: Path, model: str) -> list[int]:
 
 
 EVENT = "event"
-"""Name of the input."""
 VERSION = "version"
 """Name of the output that says which version of a registry answered an event."""
 SCORES, UNSEEN_USER, UNSEEN_CANDIDATES = "scores", "unseen_user", "unseen_candidates"
-"""Names of the outputs."""
 
 
 Tensors = Mapping[str, npt.NDArray[Any]]
 _LENGTHS = struct.Struct("<IQ")
 _TEXTS = "texts"
+
+
+def type_of_numbers(dtype: np.dtype[Any]) -> str:
+    """Triton's name of a type of numbers, as FP32."""
+    return f"{ {'i': 'INT', 'u': 'UINT', 'f': 'FP'}[dtype.kind] }{8 * dtype.itemsize}"
 
 
 class Frame(NamedTuple):

@@ -19,24 +19,7 @@ import numpy.typing as npt
 from ...foundation.requests import RequestError
 from ..limits import NOT_NOW, TOO_LARGE, TooLargeError, UnavailableError
 from ..settings import ModelSettings
-from .protocol import (
-    ANSWER,
-    FAILED,
-    FAULT,
-    INTERNAL,
-    INVALID,
-    PROBE,
-    READY,
-    REFUSAL,
-    UNAVAILABLE,
-    WORKER,
-    Frame,
-    probe_file,
-    receive_frame,
-    send_frame,
-    write_process,
-    write_whole,
-)
+from . import protocol
 
 Outputs = Mapping[str, npt.NDArray[Any]]
 Asked = TypeVar("Asked")
@@ -49,7 +32,6 @@ class Request:
     """One request of Triton's."""
 
     tensors: Mapping[str, npt.NDArray[Any]]
-    """Its inputs."""
     outputs: frozenset[str]
     """Those that it asks for."""
     is_probe: bool = False
@@ -83,13 +65,13 @@ def refusal(error: Exception) -> tuple[str, str]:
     """
     if isinstance(error, RequestError):
         begin = TOO_LARGE if isinstance(error, TooLargeError) else ""
-        kind, message = INVALID, f"{begin}{error}"
+        kind, message = protocol.INVALID, f"{begin}{error}"
     elif isinstance(error, UnavailableError):
-        kind, message = UNAVAILABLE, f"{NOT_NOW}{error}"
+        kind, message = protocol.UNAVAILABLE, f"{NOT_NOW}{error}"
     else:
         traceback.print_exception(error, file=sys.stderr)
         sys.stderr.flush()
-        kind, message = INTERNAL, FAULT
+        kind, message = protocol.INTERNAL, protocol.FAULT
     return kind, message.encode("utf-8", "backslashreplace").decode()
 
 
@@ -109,15 +91,15 @@ class Worker:
 
     def run(self) -> None:
         """Load the model that the first message names, and answer."""
-        opening = receive_frame(self._connection)
+        opening = protocol.receive_frame(self._connection)
         if opening is None:
             return
         try:
             model = self._load(opening.message)
         except Exception as error:  # the server that starts it reports why it cannot
-            self._send({"kind": FAILED, "message": f"{type(error).__name__}: {error}"})
+            self._send({"kind": protocol.FAILED, "message": f"{type(error).__name__}: {error}"})
             return
-        frames: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
+        frames: queue.SimpleQueue[protocol.Frame | None] = queue.SimpleQueue()
         threading.Thread(target=self._read, args=(frames,), name="requests", daemon=True).start()
         try:
             while (frame := frames.get()) is not None:
@@ -132,10 +114,10 @@ class Worker:
         finally:
             model.close()
 
-    def _read(self, frames: queue.SimpleQueue[Frame | None]) -> None:
+    def _read(self, frames: queue.SimpleQueue[protocol.Frame | None]) -> None:
         """Read requests while the model works; None says that all have come."""
         try:
-            while (frame := receive_frame(self._connection)) is not None:
+            while (frame := protocol.receive_frame(self._connection)) is not None:
                 frames.put(frame)
         except Exception as error:  # the process ends with it, and is replaced
             self._unreadable = error
@@ -145,18 +127,18 @@ class Worker:
 
     def _load(self, opening: Mapping[str, Any]) -> WorkerModel:
         folder, name = Path(opening["folder"]), opening["model"]
-        write_process(folder, name, WORKER)
+        protocol.write_process(folder, name, protocol.WORKER)
         settings = ModelSettings.read(folder)
         module, _, kind = settings.workers[name].rpartition(".")
         model: WorkerModel = getattr(importlib.import_module(module), kind)(settings)
         probe = model.probe()
         for _ in range(WARM_UPS):
             warm_up(model, probe)
-        _write_probe(probe_file(folder, name), probe)
-        self._send({"kind": READY})
+        _write_probe(protocol.probe_file(folder, name), probe)
+        self._send({"kind": protocol.READY})
         return model
 
-    def _take(self, model: WorkerModel, frames: Sequence[Frame]) -> None:
+    def _take(self, model: WorkerModel, frames: Sequence[protocol.Frame]) -> None:
         requests, numbers = [], []
         for frame in frames:
             for number, outputs, is_probe in frame.message["requests"]:
@@ -170,20 +152,18 @@ class Worker:
                 numbers.append(number)
 
         def reply(place: int, result: Outputs | Exception) -> None:
-            self._reply(numbers[place], result)
+            message = {"kind": protocol.ANSWER, "request": numbers[place]}
+            if isinstance(result, Exception):
+                code, text = refusal(result)
+                self._send({**message, "kind": protocol.REFUSAL, "code": code, "message": text})
+            else:
+                self._send(message, result)
 
         model.take(requests, reply)
 
-    def _reply(self, number: int, result: Outputs | Exception) -> None:
-        if isinstance(result, Exception):
-            kind, message = refusal(result)
-            self._send({"kind": REFUSAL, "request": number, "code": kind, "message": message})
-        else:
-            self._send({"kind": ANSWER, "request": number}, result)
-
     def _send(self, message: Mapping[str, Any], tensors: Outputs | None = None) -> None:
         with self._sending:
-            send_frame(self._connection, message, tensors)
+            protocol.send_frame(self._connection, message, tensors)
 
 
 def warm_up(model: WorkerModel, probe: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -212,19 +192,12 @@ def answer_apart(answer: Callable[[Sequence[Asked]], Sequence[Any]], asked: Sequ
 
 def _write_probe(path: Path, probe: Mapping[str, npt.NDArray[Any]]) -> None:
     """Write the probe as Triton's HTTP takes a request."""
-    inputs = [_described(name, tensor) for name, tensor in probe.items()]
-    write_whole(path, json.dumps({"id": PROBE, "inputs": inputs}))
-
-
-_KINDS = {"i": "INT", "u": "UINT", "f": "FP"}
-
-
-def _described(name: str, tensor: npt.NDArray[Any]) -> dict[str, Any]:
-    if tensor.dtype == object:
-        data: Sequence[Any] = [
-            text if isinstance(text, str) else text.decode() for text in tensor.flat
-        ]
-        kind = "BYTES"
-    else:
-        data, kind = tensor.ravel().tolist(), f"{_KINDS[tensor.dtype.kind]}{8 * tensor.itemsize}"
-    return {"name": name, "shape": list(tensor.shape), "datatype": kind, "data": data}
+    inputs = []
+    for name, tensor in probe.items():
+        if tensor.dtype == object:
+            kind = "BYTES"
+            data = [text if isinstance(text, str) else text.decode() for text in tensor.flat]
+        else:
+            kind, data = protocol.type_of_numbers(tensor.dtype), tensor.ravel().tolist()
+        inputs.append({"name": name, "shape": list(tensor.shape), "datatype": kind, "data": data})
+    protocol.write_whole(path, json.dumps({"id": protocol.PROBE, "inputs": inputs}))

@@ -15,6 +15,7 @@ from full_disk import written_at_most
 from warm import warm
 
 from merlin_sim.foundation.exceptions import DatasetWarning, MerlinSimError
+from merlin_sim.schemas.channels import channels_of
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.serving.scorer import Scorer
 from merlin_sim.serving.servable import Servable, ServableError
@@ -30,7 +31,7 @@ def test_what_is_in_it(servable, dataset, model):
     assert servable.manifest["model"]["type"] == "sim"
     assert servable.manifest["model"]["options"] == model.options.to_dict()
     assert servable.spec.feature_spec == dataset.spec.feature_spec
-    assert servable.channels == dataset.channels
+    assert channels_of(servable.schema) == dataset.channels
 
 
 def test_no_file_of_it_is_a_pickle(servable):
