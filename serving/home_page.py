@@ -44,13 +44,6 @@ HEADERS = {
 }
 
 
-class Status(NamedTuple):
-    """How a server is at a moment."""
-
-    is_ready: bool
-    serves: str
-
-
 class Form(NamedTuple):
     """What a visitor may try."""
 
@@ -63,7 +56,8 @@ class Form(NamedTuple):
 class HomePage:
     """Makes the page, at most once in a while however often it is asked for."""
 
-    status: Callable[[], Status]
+    status: Callable[[], tuple[bool, str]]
+    """Says whether the server is ready, and what it answers with."""
     sections: Callable[[], Sequence[Section]]
     """Further sections; what they need is read when they are asked for."""
     form: Form
@@ -85,7 +79,6 @@ class HomePage:
 
     def make(self) -> bytes:
         """Make the page as things stand."""
-        status = self.status()
         parts = [
             _section(heading, "".join(part.to_html() for part in found))
             for heading, found in self.sections()
@@ -96,7 +89,7 @@ class HomePage:
             "<!doctype html>\n<html lang='en'><meta charset='utf-8'>"
             "<meta name='viewport' content='width=device-width, initial-scale=1'>"
             "<link rel='icon' href='data:,'><title>merlin-sim</title>"
-            f"<style>{STYLE}</style><header><h1>merlin-sim</h1>{_chips(status)}</header>"
+            f"<style>{STYLE}</style><header><h1>merlin-sim</h1>{_chips(*self.status())}</header>"
             f"<main>{body}</main><script>{SCRIPT}</script></html>\n"
         )
         return page.encode()
@@ -115,11 +108,11 @@ def empty_event(servable: Servable, keeps_histories: bool) -> dict[str, Any]:
     return {**event, "candidates": []}
 
 
-def _chips(status: Status) -> str:
-    found = (READY, "good") if status.is_ready else (UNREADY, "bad")
+def _chips(is_ready: bool, serves: str) -> str:
+    found = (READY, "good") if is_ready else (UNREADY, "bad")
     return (
         f"<span id='health' class='chip {found[1]}' data-ready='{READY}' data-unready='{UNREADY}'>"
-        f"{found[0]}</span><span class='chip'>{html.escape(status.serves)}</span>"
+        f"{found[0]}</span><span class='chip'>{html.escape(serves)}</span>"
     )
 
 

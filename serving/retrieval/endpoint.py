@@ -12,7 +12,7 @@ from ...foundation.requests import RequestError, check_fields
 from ..event import parse_json
 from ..histories.store import key_text
 from ..servable import Servable
-from ..triton.repository import TEXT, ServedModel, TritonModel, TritonTensor
+from ..triton.repository import TEXT, TritonModel, TritonTensor
 from .index import check_index, import_faiss
 from .items import Catalogue, ItemFacts
 from .rules import read_rules
@@ -50,21 +50,21 @@ class RecommendEndpoint:
             RULES: None if rules is None else str(rules.resolve()),
         }
 
-    def model(self, servable: Servable, canary: Servable | None, keeps: bool) -> ServedModel:
+    def model(self, servable: Servable, canary: Servable | None, keeps: bool) -> TritonModel:
         """See Endpoint."""
         if not keeps:
             raise MerlinSimError("recommendations need a store of histories: name it.")
         servable.check_ranks()
         if canary is not None:
             canary.check_ranks()
-        config = TritonModel(
+        return TritonModel(
             self.name,
             [TritonTensor(REQUEST, TEXT, (1,))],
             [TritonTensor(ANSWER, TEXT, (1,))],
             backend="python",
             max_batch_size=AT_ONCE,
+            worker="merlin_sim.serving.retrieval.recommend_model.RecommendModel",
         )
-        return ServedModel(config, "merlin_sim.serving.retrieval.recommend_model.RecommendModel")
 
     async def answer(self, front: Front, body: bytes) -> web.Response:
         """See Endpoint."""

@@ -60,25 +60,6 @@ class TritonTensor:
 
 
 @dataclass(frozen=True)
-class EnsembleStep:
-    """A step of an ensemble: a model, and which of the ensemble's tensors go in and come out."""
-
-    model: str
-    inputs: Mapping[str, str]
-    outputs: Mapping[str, str]
-
-    @property
-    def message(self) -> dict[str, Any]:
-        """The step's message."""
-        maps = {"input_map": self.inputs, "output_map": self.outputs}
-        return {
-            "model_name": self.model,
-            "model_version": -1,
-            **{name: _entries(entries) for name, entries in maps.items()},
-        }
-
-
-@dataclass(frozen=True)
 class TritonModel:
     """One model of a repository."""
 
@@ -92,7 +73,11 @@ class TritonModel:
     preferred_batch_size: int | None = None
     """Rows beyond which Triton puts nothing together; a single request may be larger."""
     parameters: Mapping[str, str] = field(default_factory=dict)
-    steps: Sequence[EnsembleStep] = ()
+    steps: Sequence[Mapping[str, Any]] = ()
+    """Of an ensemble, as :func:`_step` makes them."""
+    worker: str = ""
+    """The class that answers for it in the bundled server; its clients, who may read all else of
+    the configuration, do not see it."""
 
     def to_text(self) -> str:
         """The whole config.pbtxt."""
@@ -108,12 +93,18 @@ class TritonModel:
         values = {name: {"string_value": value} for name, value in self.parameters.items()}
         message["parameters"] = _entries(values)
         if self.steps:
-            message["ensemble_scheduling"] = {"step": [step.message for step in self.steps]}
+            message["ensemble_scheduling"] = {"step": [*self.steps]}
         return "\n".join(_lines(message)) + "\n"
 
 
 def _entries(values: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{"key": key, "value": value} for key, value in values.items()]
+
+
+def _step(model: str, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> dict[str, Any]:
+    """Say which of an ensemble's tensors go into a model and come out of it."""
+    maps = {"input_map": _entries(inputs), "output_map": _entries(outputs)}
+    return {"model_name": model, "model_version": -1, **maps}
 
 
 def _lines(message: Mapping[str, Any]) -> Iterator[str]:
@@ -134,24 +125,13 @@ CONFIG = "config.pbtxt"
 SERVABLE, MAX_CANDIDATES, MAX_HISTORY = "servable", "max_candidates", "max_history"
 """Parameters of the stock repository's ``workflow``; the servable's path is from its version's."""
 RELAY, WORKFLOW_MODEL = "serving.triton.relay", "serving.triton.workflow_model"
-_WORKERS = "merlin_sim.serving.workers"
 _MODEL_FILE = '''"""Made by merlin-sim; Triton's Python backend needs it installed."""
 
 from merlin_sim.{module} import TritonPythonModel  # noqa: F401
 '''
 
 
-@dataclass(frozen=True)
-class ServedModel:
-    """A model that the bundled server has."""
-
-    config: TritonModel
-    """Its configuration in Triton, which every client may read."""
-    worker: str
-    """The class that answers for it, see :class:`~..workers.worker.WorkerModel`."""
-
-
-def own_models(servable: Servable, has_versions: bool) -> list[ServedModel]:
+def own_models(servable: Servable, has_versions: bool) -> list[TritonModel]:
     """The models of every bundled server: ``ids`` and ``events``.
 
     Both are in Triton's Python backend, as that server has no other.
@@ -161,6 +141,7 @@ def own_models(servable: Servable, has_versions: bool) -> list[ServedModel]:
         _inputs(servable.columns),
         [TritonTensor(SCORE, "float32", (-1, 1))],
         backend="python",
+        worker="merlin_sim.serving.workers.ids_model.IdsModel",
     )
     events = TritonModel(
         EVENTS,
@@ -174,11 +155,9 @@ def own_models(servable: Servable, has_versions: bool) -> list[ServedModel]:
         backend="python",
         max_batch_size=MAX_EVENTS,
         preferred_batch_size=EVENTS_PER_BATCH,
+        worker="merlin_sim.serving.workers.events_model.EventsModel",
     )
-    return [
-        ServedModel(ids, f"{_WORKERS}.ids_model.IdsModel"),
-        ServedModel(events, f"{_WORKERS}.events_model.EventsModel"),
-    ]
+    return [ids, events]
 
 
 def write_stock_repository(
@@ -215,8 +194,8 @@ def stock_models(servable: Servable, limits: Limits) -> list[TritonModel]:
     event = TritonTensor(EVENT, TEXT, (1,))
     names = {tensor.name: tensor.name for tensor in inputs}
     steps = [
-        EnsembleStep(WORKFLOW, {EVENT: EVENT}, names),
-        EnsembleStep(ONE_USER, names, {SCORE: SCORES}),
+        _step(WORKFLOW, {EVENT: EVENT}, names),
+        _step(ONE_USER, names, {SCORE: SCORES}),
     ]
 
     def saved_model(name: str, signature: str) -> TritonModel:

@@ -19,14 +19,14 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from ..appends import PATH as APPENDS
 from ..appends import Appends
 from ..histories.open_store import open_store, whole_address
-from ..home_page import Form, HomePage, Status, empty_event
+from ..home_page import Form, HomePage, empty_event
 from ..servable import Servable, hold
 from ..settings import ModelSettings, ServerOptions
 from ..versions import ServedVersion, user_of_events
 from .admission import Access, tls_context
 from .replica import Replica
 from .replicas import Replicas
-from .repository import EVENTS, IDS, RELAY, ServedModel, own_models, write_model
+from .repository import EVENTS, IDS, RELAY, TritonModel, own_models, write_model
 from .server_files import ServerFiles, clear_abandoned, listen, settle_ports
 from .triton_process import (
     KILL_AFTER,
@@ -60,7 +60,7 @@ class Endpoint(Protocol):
     settings: dict[str, Any]
     """The settings of its worker, under its name."""
 
-    def model(self, servable: Servable, canary: Servable | None, keeps: bool) -> ServedModel:
+    def model(self, servable: Servable, canary: Servable | None, keeps: bool) -> TritonModel:
         """Describe it for what is served."""
 
     async def answer(self, front: Front, body: bytes) -> web.Response:
@@ -160,7 +160,7 @@ class Server:
     def _first(self) -> Servable:
         return Servable.open(self._wanted().servable, with_model=False)
 
-    def _models(self, servable: Servable, canary: Servable | None) -> list[ServedModel]:
+    def _models(self, servable: Servable, canary: Servable | None) -> list[TritonModel]:
         keeps = self.options.histories is not None
         more = [model.model(servable, canary, keeps) for model in self.endpoints]
         return [*own_models(servable, self._wanted().version is not None), *more]
@@ -182,7 +182,7 @@ class Server:
             None if given is None else whole_address(given),
             self.options.log,
             {model.name: model.settings for model in self.endpoints},
-            {model.config.name: model.worker for model in models},
+            {model.name: model.worker for model in models},
             str(self._files.path / FORK_SERVER),
         )
         files = self._files
@@ -192,9 +192,9 @@ class Server:
             folder = files.next_replica()
             stack.callback(files.clear, folder)
             for model in models:
-                write_model(folder / REPOSITORY, model.config, RELAY, settings.number)
+                write_model(folder / REPOSITORY, model, RELAY, settings.number)
             settings.write(folder)
-            names = [model.config.name for model in models]
+            names = [model.name for model in models]
             replica = Replica(folder, names, self._start_triton, self.options)
             # What it has stays until it has ended.
             replica.clear = stack.pop_all().close
@@ -228,7 +228,7 @@ class Server:
             bounds = Bounds(options.max_body << 20, options.max_requests, options.request_timeout)
             keeps = self._appends is not None
             form = Form(empty_event(first, keeps), keeps, "/recommend" in routes)
-            page = HomePage(lambda: Status(self.is_ready(), self._serves), self._sections, form)
+            page = HomePage(lambda: (self.is_ready(), self._serves), self._sections, form)
             front = Front(listeners, bounds, routes, page.answer, registry)
             stack.pop_all()
         return front

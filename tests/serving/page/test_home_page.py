@@ -17,7 +17,7 @@ import pytest
 from browser import browse
 
 pytest.importorskip("aiohttp")
-from merlin_sim.serving.home_page import Form, HomePage, Status  # noqa: E402
+from merlin_sim.serving.home_page import Form, HomePage  # noqa: E402
 from merlin_sim.serving.triton.front import Bounds, Front, Listeners  # noqa: E402
 from merlin_sim.training.reports.page import Table, Text  # noqa: E402
 
@@ -78,7 +78,7 @@ def shown(tmp_path):
 
         def show(told=(), is_ready=True):
             page = HomePage(
-                lambda: Status(is_ready, "version 7"),
+                lambda: (is_ready, "version 7"),
                 lambda: told,
                 Form(EVENT, keeps_histories=True, recommends=False),
             )

@@ -30,7 +30,7 @@ def endpoint(towers, index_path, tmp_path_factory):
 
 def test_what_whoever_reaches_a_model_may_read_says_nothing_of_what_it_answers_by(endpoint, ranker):
     model = endpoint.model(ranker, None, True)
-    config = text_format.Parse(model.config.to_text(), model_config.ModelConfig())
+    config = text_format.Parse(model.to_text(), model_config.ModelConfig())
     assert not config.parameters and config.name == "recommend"
     assert endpoint.settings["retrieved"] == 400 and endpoint.settings["rules"].endswith(".yaml")
     module, _, kind = model.worker.rpartition(".")
