@@ -15,7 +15,7 @@ import string
 import warnings
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -159,13 +159,9 @@ class AmazonReviews:
         """See TableLog."""
         return (self.path,)
 
-    @cached_property
-    def _blocks(self) -> list[LineBlock]:
-        return line_blocks(self.path)
-
     def blocks(self) -> list[LineBlock]:
         """See TableLog."""
-        return self._blocks
+        return line_blocks(self.path)
 
     def checked_with(self, fitted: FittedNumbers) -> AmazonReviews:
         """See TableLog; there are no numbers."""
@@ -173,7 +169,7 @@ class AmazonReviews:
 
     def size(self) -> int:
         """See TableLog."""
-        return sum(block.size for block in self._blocks)
+        return sum(block.size for block in self.blocks())
 
     def time_of(self, text: str, option: str) -> int | float:
         """See TableLog; the reviews' times are seconds."""

