@@ -33,7 +33,6 @@ from .times import (
     DATE,
     EXPECTED_TIME,
     INTEGER,
-    TEXT_DATES,
     count_of_date,
     is_text,
     kind_of_times,
@@ -178,9 +177,8 @@ class TableLog:
             MerlinSimError: Where the log's times are of another kind.
         """
         path, name = self.first_file, self.columns.timestamp
-        kind = self._timestamp_kind
-        if not self._has_texts_of_times(path):
-            kind = read_footer(path)[1].field(name).type
+        is_of_text = self._has_texts_of_times(path)
+        kind = self._timestamp_kind if is_of_text else read_footer(path)[1].field(name).type
         time, expected = time_from_text(text, kind)
         unit = self.columns.features.timestamp_unit
         if time is None and unit in UNITS and expected != EXPECTED_TIME[DATE]:
@@ -199,10 +197,9 @@ class TableLog:
 
         Times of one kind can be compared; ``"date in us"`` counts microseconds since 1970.
         """
-        path, kind = self.first_file, self._timestamp_kind
-        if not self._has_texts_of_times(path):
-            return kind_of_times(read_footer(path)[1].field(self.columns.timestamp).type)
-        return TEXT_DATES if kind == DATE else kind
+        if self._has_texts_of_times(self.first_file):
+            return self._timestamp_kind
+        return kind_of_times(read_footer(self.first_file)[1].field(self.columns.timestamp).type)
 
     def read(self, block: TableBlock) -> Generator[Piece, None, None]:
         """Read a block; closing this ends it early."""

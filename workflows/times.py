@@ -133,8 +133,8 @@ def circle_of(seconds: pa.Array, name: str, cycles: tuple[str, ...]) -> dict[str
     return found
 
 
-INTEGER, DECIMAL, DATE = "int", "float", "date"
-TEXT_DATES = "date in us"
+INTEGER, DECIMAL, DATE = "int", "float", "date in us"
+"""What text is; of its dates and times microseconds are counted."""
 LARGEST = 2**63 - 1
 TIMES = {INTEGER: pa.int64(), DECIMAL: pa.float64(), DATE: pa.int64()}
 EXPECTED_TIME = {
@@ -190,8 +190,7 @@ def kind_of_column(values: pa.Array) -> str:
     """
     if not is_text(values.type):
         return kind_of_times(values.type)
-    kind = kind_of_timestamp(values) or INTEGER
-    return TEXT_DATES if kind == DATE else kind
+    return kind_of_timestamp(values) or INTEGER
 
 
 def read_times(values: pa.Array, name: str) -> pa.Array:
@@ -204,7 +203,7 @@ def read_times(values: pa.Array, name: str) -> pa.Array:
     """
     if not is_text(values.type):
         return values
-    kind = kind_of_timestamp(values) or INTEGER
+    kind = kind_of_column(values)
     times, expected = times_of(values, kind)
     if times.null_count:
         row = pc.index(times.is_null(), True).as_py()
@@ -213,7 +212,7 @@ def read_times(values: pa.Array, name: str) -> pa.Array:
             f"the log, row {row + 1}: {name!r}: expected {expected}, found "
             f"{'nothing' if not found else repr(found)[:60]}."
         )
-    return timestamps_of(times, TEXT_DATES) if kind == DATE else times
+    return timestamps_of(times, kind)
 
 
 def timestamps_of(times: pa.Array, kind: str) -> pa.Array:
@@ -247,7 +246,7 @@ def time_from_text(text: str, kind: str | pa.DataType) -> tuple[int | float | No
 
     ``kind`` is that of a column of text, or else the column's type.
 
-    >>> time_from_text("1970-01-02", "date")
+    >>> time_from_text("1970-01-02", "date in us")
     (86400000000, 'a date and time such as 2014-07-23 10:00:00')
     >>> time_from_text("1970-01-02", pa.date32())[0], time_from_text("soon", pa.int32())
     (1, (None, 'a whole number'))
@@ -268,12 +267,9 @@ def text_of_time(time: float, kind: str) -> str:
     >>> text_of_time(7, "int"), text_of_time(86_400_000_000, "date in us")
     ('7', '1970-01-02T00:00:00')
     """
-    if not kind.startswith("date in "):
+    if kind not in NANOSECONDS:
         return str(time)
-    counted = pa.scalar(int(time) * (86400 if kind == "date in days" else 1), pa.int64())
-    unit = "s" if kind == "date in days" else kind.removeprefix("date in ")
-    date: str = counted.cast(pa.timestamp(unit)).as_py().isoformat()
-    return date
+    return str(timestamps_of(pa.array([int(time)]), kind)[0].as_py().isoformat())
 
 
 def count_of_date(text: str, unit: str) -> int | None:

@@ -55,9 +55,7 @@ from ..rules import SampleRules, Split
 from ..schedulers import Scheduler, SingleProcess
 from ..table_columns import check_types, clean_columns
 from ..times import (
-    DATE,
     NANOSECONDS,
-    TEXT_DATES,
     TimeRange,
     kind_of_column,
     known_times,
@@ -181,8 +179,7 @@ class FittedWorkflow:
             read = replace(read, item_features=there)
         check_types([(Path("the log"), table.schema)], read)
         kind = kind_of_column(table[name].combine_chunks())
-        of_text = DATE if kind == TEXT_DATES else kind
-        rows, bad = clean_columns(table, read, of_text, self.numbers)
+        rows, bad = clean_columns(table, read, kind, self.numbers)
         if bad:
             raise MerlinSimError(f"the log, row {bad[0].line}: {bad[0].reason}.")
         times = rows[name].combine_chunks()

@@ -12,6 +12,7 @@ from feature_logs import write_features
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
 from merlin_sim.workflows.times import (
+    DATE,
     kind_of_timestamp,
     moments_of,
     seconds_of,
@@ -346,10 +347,10 @@ def test_text_becomes_seconds_in_utc(text, seconds, kind):
     if seconds is not None:
         assert found.to_pylist() == pytest.approx([seconds, NOON], abs=1e-6)
         assert moments_of(values[:1], None)[0].to_pylist() == pytest.approx([seconds], abs=1e-6)
-        assert time_from_text(text, "date")[0] == pytest.approx(seconds * 10**6, abs=1)
-        assert kind_of_timestamp(values) == "date"
+        assert time_from_text(text, DATE)[0] == pytest.approx(seconds * 10**6, abs=1)
+        assert kind_of_timestamp(values) == DATE
     else:
-        assert time_from_text(text, "date")[0] is None
+        assert time_from_text(text, DATE)[0] is None
 
 
 def test_offsets_and_nanoseconds_make_the_same_dataset(run_cli, tmp_path):
