@@ -53,15 +53,6 @@ def header_of(path: Path) -> list[str]:
     return names
 
 
-def is_utf_8(text: bytes) -> bool:
-    """Whether bytes are text as UTF-8 has it."""
-    try:
-        text.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
 def how_to_convert(text: bytes) -> str:
     r"""Say what makes UTF-8 of a file that begins with, or holds, bytes that are none.
 

@@ -24,8 +24,8 @@ SPLIT_SALT = 0x5B117
 Array = npt.NDArray[Any]
 
 
-def last_mappings(validates: bool) -> tuple[str, ...]:
-    """The mappings where each user's last interactions are held out, in the order of time."""
+def mappings_of(validates: bool) -> tuple[str, ...]:
+    """The mappings of a split, in the order of its parts."""
     return (TRAIN, VALIDATION, TEST) if validates else (TRAIN, TEST)
 
 
@@ -85,7 +85,7 @@ class Split(SplitRules):
     def mappings(self) -> tuple[str, ...]:
         """The mappings, in the order of their parts."""
         validates = (self.validation_from, self.validation_users, self.validation_files)
-        return (TRAIN, TEST) if validates == (None,) * 3 else (TRAIN, VALIDATION, TEST)
+        return mappings_of(validates != (None,) * 3)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -252,7 +252,7 @@ class SampleRules(SplitRules):
     @property
     def mappings(self) -> tuple[str, ...]:
         """The mappings that a dataset gets."""
-        return self.split.mappings if self.split else last_mappings(self.validates_last)
+        return self.split.mappings if self.split else mappings_of(self.validates_last)
 
     @property
     def twins(self) -> int:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from ..foundation.exceptions import MerlinSimError
 from ..schemas.parquet import type_in_words
 from .behaviour_columns import SECONDS, BehaviourColumns
-from .csv_file import CsvReader, how_to_convert, is_utf_8
+from .csv_file import CsvReader, how_to_convert
 from .feature import LEVELS
 from .fitted_numbers import NOTHING_LEARNED, FittedNumbers
 from .raw_features import ReadFeature, fits_feature, read_feature, read_unfit
@@ -262,6 +262,6 @@ def _shown(value: Any) -> str:
         with contextlib.suppress(UnicodeDecodeError):
             plain = plain.decode("utf-8")
     shown = "nothing" if plain in (None, b"", "") else f"{plain!r:.60}"
-    if is_of_csv and isinstance(plain, bytes) and not is_utf_8(plain):
+    if is_of_csv and isinstance(plain, bytes):
         shown += f", which is not UTF-8 ({how_to_convert(plain)})"
     return shown

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -63,17 +63,6 @@ class TableBlock:
 
 
 @dataclass(frozen=True)
-class _File:
-    """What a file's beginning, or its end, tells of it."""
-
-    path: Path
-    schema: pa.Schema
-    blocks: list[TableBlock]
-    """None of a parquet file without rows, whose columns have any type."""
-    problems: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
 class TableLog:
     """CSV (.csv, .csv.gz, with a header) or parquet files as a log.
 
@@ -98,19 +87,19 @@ class TableLog:
                 "A log should be CSV files (.csv, .csv.gz) or parquet files, not both. "
                 f"Received: {', '.join(map(str, self.files)) or 'no file'}."
             )
-        read = [self._look_at(path) for path in map(Path, self.files)]
-        check_types([(file.path, file.schema) for file in read if file.blocks], self.columns)
-        problems = [problem for file in read for problem in file.problems]
+        problems: list[str] = []
+        read = [self._look_at(path, problems) for path in map(Path, self.files)]
+        check_types([(blocks[0].path, schema) for schema, blocks in read if blocks], self.columns)
         if problems:
             raise MerlinSimError("\n".join(problems))
-        blocks = [block for file in read for block in file.blocks]
+        blocks = [block for _, of_file in read for block in of_file]
         if not blocks:
             names = ", ".join(map(str, self.files))
             raise MerlinSimError(f"{names}: expected interactions, found none.")
         return blocks
 
-    def _look_at(self, path: Path) -> _File:
-        """Read the header or the footer of a file."""
+    def _look_at(self, path: Path, problems: list[str]) -> tuple[pa.Schema, list[TableBlock]]:
+        """Read the header or the footer of a file; a parquet file without rows has no block."""
         if not path.is_file():
             found = "expected a file, found a directory" if path.is_dir() else "no such file"
             raise MerlinSimError(f"{path}: {found}.")
@@ -118,10 +107,10 @@ class TableLog:
             if is_csv(path):
                 names = header_of(path)
                 block = TableBlock(path, path.stat().st_size, None, 0)
-                problems = decimal_problems(path, names, self.columns)
-                return _File(path, text_columns(names, self.columns), [block], problems)
+                problems += decimal_problems(path, names, self.columns)
+                return text_columns(names, self.columns), [block]
             metadata, schema = read_footer(path)
-            return _File(path, schema, _row_groups(path, metadata) if metadata.num_rows else [])
+            return schema, _row_groups(path, metadata) if metadata.num_rows else []
         except OSError as error:
             raise MerlinSimError(f"{path}: cannot be read ({error}).") from error
         except pa.ArrowInvalid as error:

@@ -29,9 +29,10 @@ from small_users import (
 from merlin_sim.dataloader.draws import fresh_seed
 from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.exceptions import DatasetWarning, MerlinSimError
+from merlin_sim.foundation.progress import Silence
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.workflows.transcoding.users import UsersTranscoder
+from merlin_sim.workflows.transcoding.users import users_to_samples
 
 opened = functools.lru_cache(DatasetDirectory.open)
 """Loaders of one opened directory share what makes their batches, which is traced once."""
@@ -282,7 +283,7 @@ def test_times_that_cannot_be_are_refused_like_items(tmp_path, change, message):
     with pytest.raises(MerlinSimError, match=message):
         list(feed_of(directory, 8))
     with pytest.raises(MerlinSimError, match=message):
-        UsersTranscoder(DatasetDirectory.open(directory)).transcode(tmp_path / "samples")
+        users_to_samples(DatasetDirectory.open(directory), tmp_path / "samples", Silence())
     columns = list(DatasetDirectory.open(directory).schema.column_names)
     columns.remove("when_since_pos")
     assert list(feed_of(directory, 8, columns=columns))  # who asks for no times reads none

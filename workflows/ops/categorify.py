@@ -22,7 +22,6 @@ from .counted_keys import (
     NULL,
     ORDERS,
     UNKNOWN,
-    ColumnGroup,
     KeyCount,
     KeyRules,
     grow_file,
@@ -61,22 +60,6 @@ class Categorify(nvt.ops.Categorify):
     (['a', 'b'], [1, 2])
 
     Args:
-        freq_threshold: How often a key must have been seen; of each column by name, if several.
-        out_path: The directory in which ``categories/`` is made. All workers should see it.
-        cat_cache: Where NVTabular keeps keys.
-        dtype: The codes' type; int64 if None.
-        on_host: Whether NVTabular moves what it has counted to the host.
-        encode_type: ``joint`` or ``combo``, of groups of columns.
-        name_sep: What joins the names of a group's columns.
-        search_sorted: Whether NVTabular looks keys up by bisection.
-        num_buckets: How many codes unknown keys share.
-        vocabs: Keys that are given, by column: a series each, or a file each.
-        max_size: How many codes there are at most.
-        single_table: Whether all columns' codes follow one another.
-        cardinality_memory_limit: Bytes of keys above which NVTabular warns.
-        tree_width: Not used any more, by NVTabular either.
-        split_out: How many files have the keys of a column.
-        split_every: How many partitions NVTabular merges at once.
         order: The keys' order: ``frequency``, NVTabular's, by falling count; ``frequency_hash``,
             by falling count and among equal counts by a hash (of uint32 murmur3's finalizer), for
             which rare keys need not be kept in memory; ``key``; or ``hash``, by a hash of the key.
@@ -168,24 +151,25 @@ class Categorify(nvt.ops.Categorify):
             (found,) = compute([super().fit(col_selector, ddf)])
             return dict(found)
         written = dict(compute(plan.write([*compute(plan.count(ddf))])))
-        return {group.name: written[group.name] for group in plan.groups}
+        return {name: written[name] for name in plan.groups}
 
     def _plan(self, col_selector: ColumnSelector, ddf: Any) -> KeyCount | None:
         """Say what is to be counted; None where NVTabular counts."""
-        groups = [ColumnGroup.of(names) for names in col_selector.grouped_names]
-        asked = [group for group in groups if group.name not in self.categories]
+        names = [(n,) if isinstance(n, str) else tuple(n) for n in col_selector.grouped_names]
+        groups = {"_".join(columns): columns for columns in names}
+        asked = {name: of for name, of in groups.items() if name not in self.categories}
         is_ours = isinstance(ddf._meta, pd.DataFrame) and not self._has_files_of_its_own
         if not asked or not is_ours or self.search_sorted:
             return None
-        columns = [column for group in groups for column in group.columns]
+        columns = [column for of_group in names for column in of_group]
         twice = sorted({column for column in columns if columns.count(column) > 1})
         if twice:
             raise MerlinSimError(
                 f"Each column should be in one group. Received: {', '.join(twice)} in several."
             )
-        for group in groups:
-            if len(group.columns) > 1:
-                self.storage_name.update(dict.fromkeys(group.columns, group.name))
+        for name, of_group in groups.items():
+            if len(of_group) > 1:
+                self.storage_name.update(dict.fromkeys(of_group, name))
         self.on_host = False
         if self.cat_cache == "device":
             self.cat_cache = "host"

@@ -8,7 +8,7 @@ parts, and a column's keys are added up part by part.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -45,20 +45,6 @@ PADDING, NULL, UNKNOWN = 0, 1, 2
 MOST_PART_BITS = 8
 ROWS_OF_A_GROUP = 1 << 20
 Array = npt.NDArray[Any]
-
-
-@dataclass(frozen=True)
-class ColumnGroup:
-    """Columns whose keys are counted together."""
-
-    name: str
-    columns: tuple[str, ...]
-
-    @classmethod
-    def of(cls, names: str | Sequence[str]) -> ColumnGroup:
-        """Make a group of a selector's names: of one column, or of several joined by ``_``."""
-        columns = (names,) if isinstance(names, str) else tuple(names)
-        return cls("_".join(columns), columns)
 
 
 @dataclass(frozen=True)
@@ -107,7 +93,8 @@ class KeyCount:
     Two phases of tasks: first each partition is counted, then each group's keys are written.
     """
 
-    groups: tuple[ColumnGroup, ...]
+    groups: Mapping[str, tuple[str, ...]]
+    """The columns of each group, by its name: theirs, joined by ``_``."""
     directory: str
     """Where ``unique.*.parquet`` and ``meta.*.parquet`` are written."""
     rules: Mapping[str, KeyRules]
@@ -116,14 +103,14 @@ class KeyCount:
 
     @classmethod
     def plan(
-        cls, groups: list[ColumnGroup], directory: str, rules: Callable[[str], KeyRules]
+        cls, groups: Mapping[str, tuple[str, ...]], directory: str, rules: Callable[[str], KeyRules]
     ) -> KeyCount:
         """Look at the rules, then make the directories."""
-        of_group = {group.name: rules(group.name) for group in groups}
+        of_group = {name: rules(name) for name in groups}
         Path(directory).mkdir(parents=True, exist_ok=True)
-        return cls(tuple(groups), directory, of_group, TemporaryFiles(".counts-", Path(directory)))
+        return cls(groups, directory, of_group, TemporaryFiles(".counts-", Path(directory)))
 
-    def file(self, group: int, partition: int) -> Path:
+    def file(self, group: str, partition: int) -> Path:
         """Where the counts of a group's keys in a partition are."""
         return self.work.path / f"{group}.{partition}.arrow"
 
@@ -141,7 +128,7 @@ class KeyCount:
 
         Takes what :meth:`count` gives, delayed; or what came of it, in any order.
         """
-        writes = [partial(_write_keys, group=n, plan=self) for n in range(len(self.groups))]
+        writes = [partial(_write_keys, name=name, plan=self) for name in self.groups]
         if any(isinstance(one, Delayed) for one in counted):
             return [dask.delayed(write)(counted) for write in writes]
         # within the task: a value that many tasks share may be waited for when its worker is lost
@@ -158,23 +145,23 @@ class _Counted:
     rows: int
 
 
-Counted = tuple[int, list[_Counted]]
+Counted = tuple[int, Mapping[str, _Counted]]
 """A partition's number, and what it has of each group."""
 
 
 def _count_partition(frame: pd.DataFrame, plan: KeyCount, number: int, bits: int) -> Counted:
     """Count a partition's keys; a thread for each core, as it is done without Python's lock."""
 
-    def count(place: int) -> _Counted:
-        columns = [leaves(arrow_of(frame[name])) for name in plan.groups[place].columns]
-        return _count_group(plan.groups[place], columns, plan.file(place, number), bits)
+    def count(name: str) -> _Counted:
+        columns = [leaves(arrow_of(frame[column])) for column in plan.groups[name]]
+        return _count_group(name, columns, plan.file(name, number), bits)
 
     with ThreadPoolExecutor(min(count_cores(), len(plan.groups))) as threads:
-        return number, [*threads.map(count, range(len(plan.groups)))]
+        return number, dict(zip(plan.groups, threads.map(count, plan.groups), strict=True))
 
 
-def _count_group(group: ColumnGroup, columns: list[pa.Array], path: Path, bits: int) -> _Counted:
-    kind = _common_type(group.name, [values.type for values in columns])
+def _count_group(name: str, columns: list[pa.Array], path: Path, bits: int) -> _Counted:
+    kind = _common_type(name, [values.type for values in columns])
     values = one_array(pa.chunked_array([column.cast(kind) for column in columns], kind))
     seen = values.drop_null() if values.null_count else values
     keys, counts = add_up(seen, np.ones(len(seen), np.int64))
@@ -215,13 +202,12 @@ def _common_type(name: str, kinds: list[pa.DataType]) -> pa.DataType:
     )
 
 
-def _write_keys(counted: list[Counted], group: int, plan: KeyCount) -> tuple[str, str]:
+def _write_keys(counted: list[Counted], name: str, plan: KeyCount) -> tuple[str, str]:
     """Add up a group's counts, choose the keys that have codes, and write them."""
-    name, directory = plan.groups[group].name, plan.directory
-    rules = plan.rules[name]
-    found = [of_groups[group] for _, of_groups in counted]
+    rules, directory = plan.rules[name], plan.directory
+    found = [of_groups[name] for _, of_groups in counted]
     kind = _common_type(name, [one.kind for one in found])
-    files = [plan.file(group, number) for number in range(len(found))]
+    files = [plan.file(name, number) for number in range(len(found))]
     is_early = not rules.most_codes and rules.order != FREQUENCY  # others order rare keys too
     least = rules.threshold if is_early else 0
     with ThreadPoolExecutor(count_cores()) as threads:
@@ -352,14 +338,11 @@ def grow_file(path: Path, name: str, known: Path) -> None:
     counts = np.zeros(len(both), np.int64)
     if len(counted):
         counts[pc.index_in(counted, both).to_numpy()] = found[size_column(name)].to_numpy()
-    _write_in_order(path, name, both, counts)
+    write_keys(path, name, both, counts)
 
 
-def write_keys(path: Path, name: str, keys: pa.Array) -> None:
-    """Write a file of keys as NVTabular reads it."""
-    _write_in_order(path, name, keys, np.zeros(len(keys), np.int64))
-
-
-def _write_in_order(path: Path, name: str, keys: pa.Array, counts: Array) -> None:
+def write_keys(path: Path, name: str, keys: pa.Array, counts: Array | None = None) -> None:
+    """Write a file of keys as NVTabular reads it; never seen where there are no ``counts``."""
+    counts = np.zeros(len(keys), np.int64) if counts is None else counts
     table = pa.table({name: keys, size_column(name): counts})
     _write_file(path, table, np.arange(len(keys)), KeyRules(0, 0, 1, FREQUENCY))

@@ -6,8 +6,7 @@ them. A file that was changed, or written by a version that this one does not kn
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -311,21 +310,14 @@ def write_fitted(
         if grown_from is None
         else {"fingerprint": grown_from.fingerprint, "sizes": grown_from.sizes},
     }
-    with kept_in_vocabularies(workflow, directory / CATEGORIES):
-        save_workflow(workflow, directory, **sections)
-
-
-@contextmanager
-def kept_in_vocabularies(workflow: nvt.Workflow, categories: Path) -> Iterator[None]:
-    """Have operators look keys up in the vocabularies of a dataset, which are not saved twice."""
-    operators = _categorifies(workflow)
+    categories, operators = directory / CATEGORIES, _categorifies(workflow)
     before = [dict(operator.categories) for operator in operators]
     for operator in operators:
-        for name in operator.categories:
+        for name in operator.categories:  # these are not saved twice
             if (categories / f"{name}.parquet").is_file():
                 operator.categories[name] = str(categories / f"{name}.parquet")
     try:
-        yield
+        save_workflow(workflow, directory, **sections)
     finally:
         for operator, own in zip(operators, before, strict=True):
             operator.categories = own

@@ -47,21 +47,18 @@ CHANNELS = (LABEL, USER_FEATURES, TARGET_ITEM_FEATURES, POSITIVE_HISTORY, NEGATI
 """What rows of samples tell enough of to make users' rows of them."""
 
 
-@dataclass(frozen=True)
-class UsersTranscoder:
-    """Writes the files that ``preprocess --layout samples`` would have written of the same log."""
+def users_to_samples(
+    dataset: DatasetDirectory, output: Path, narrator: Narrator, *, overwrite: bool = False
+) -> dict[str, int]:
+    """Write the files that ``preprocess --layout samples`` would have written of the same log.
 
-    dataset: DatasetDirectory
-    narrator: Narrator = field(default_factory=Silence)
-
-    def transcode(self, output: Path, *, overwrite: bool = False) -> dict[str, int]:
-        """Make ``output``, whole or not at all; returns the number of samples of each mapping."""
-        source = self.dataset.path
-        check_apart(output, [source])
-        with staged_directory(output, overwrite=overwrite, say=self.narrator.say) as staged:
-            rows = write_samples(self.dataset, staged, self.narrator)
-            _copy_fitted(source, staged)
-        return rows
+    ``output`` appears whole or not at all; returns the number of samples of each mapping.
+    """
+    check_apart(output, [dataset.path])
+    with staged_directory(output, overwrite=overwrite, say=narrator.say) as staged:
+        rows = write_samples(dataset, staged, narrator)
+        _copy_fitted(dataset.path, staged)
+    return rows
 
 
 def _copy_fitted(source: Path, staged: Path) -> None:
@@ -75,7 +72,7 @@ def _copy_fitted(source: Path, staged: Path) -> None:
 
 @dataclass(frozen=True)
 class SamplesTranscoder:
-    """Writes the users of which ``UsersTranscoder`` makes the same samples.
+    """Writes the users of which :func:`users_to_samples` makes the same samples.
 
     Positives and their histories are the same. Negatives are drawn by a seed: they are the same
     where the seed and the counts of the items are those that they were drawn by.

@@ -110,10 +110,10 @@ def command(
                 f"{source}: `--to {form}` needs a dataset with one row per sample; this one "
                 "has one row per user. Bring it to parquet first."
             )
-        from ....workflows.transcoding.users import UsersTranscoder  # NVTabular: seconds
+        from ....workflows.transcoding.users import users_to_samples  # NVTabular: seconds
 
         dataset = DatasetDirectory.open(source, feature_spec=feature_spec)
-        counts = UsersTranscoder(dataset, Terminal()).transcode(output, overwrite=overwrite)
+        counts = users_to_samples(dataset, output, Terminal(), overwrite=overwrite)
     elif form == USERS:
         from ....workflows.transcoding.users import SamplesTranscoder  # NVTabular too
 

@@ -16,8 +16,9 @@ from merlin.schema import Tags
 
 import merlin_sim as ms
 from merlin_sim import ops
+from merlin_sim.foundation.progress import Silence
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.workflows.transcoding.users import UsersTranscoder
+from merlin_sim.workflows.transcoding.users import users_to_samples
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*in CPU mode"),
@@ -387,7 +388,7 @@ def test_an_altered_vocabulary_of_a_joint_group_is_refused(tmp_path, file):
     )
     workflow.fit(log)
     ms.write_dataset(workflow, log, tmp_path / "made")
-    UsersTranscoder(DatasetDirectory.open(tmp_path / "made")).transcode(tmp_path / "samples")
+    users_to_samples(DatasetDirectory.open(tmp_path / "made"), tmp_path / "samples", Silence())
     for name in ("made", "samples"):
         domains = ("user", "item", "category", "second")
         assert ms.FittedWorkflow.load(tmp_path / name).domains == domains

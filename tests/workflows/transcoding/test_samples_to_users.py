@@ -18,7 +18,7 @@ from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.progress import Silence
 from merlin_sim.schemas.dataset import DatasetDirectory, write_documents
 from merlin_sim.schemas.feature_spec import Chunk, Feature, FeatureSpec
-from merlin_sim.workflows.transcoding.users import SamplesTranscoder, UsersTranscoder
+from merlin_sim.workflows.transcoding.users import SamplesTranscoder, users_to_samples
 
 COLUMNS = ("label", "user", "land", "item_trgt", "kind_trgt", "item_pos", "kind_pos", "item_neg")
 COLUMNS += ("kind_neg",)
@@ -122,7 +122,7 @@ def test_positives_and_histories_come_back_from_the_users(tmp_path):
     train = pairs(2, (4, [5, 3]), (6, [5, 3, 4]), (7, [3, 4, 6])) + pairs(3, (1, [7, 8, 9]))
     source = write(tmp_path / "samples", train, pairs(2, (8, [4, 6, 7])))
     transcode(source, tmp_path / "users")
-    UsersTranscoder(DatasetDirectory.open(tmp_path / "users")).transcode(tmp_path / "back")
+    users_to_samples(DatasetDirectory.open(tmp_path / "users"), tmp_path / "back", Silence())
     names = [name for name in COLUMNS if not name.endswith("_neg")]
     for mapping in ("train", "test"):
         tables = [pq.read_table(place / mapping, columns=names) for place in (
@@ -146,7 +146,7 @@ def test_with_its_seed_users_and_samples_are_the_same_bytes(tmp_path):
     lengths = [[[3, 5, 2 * LONGEST, 4], [6, LONGEST + 1]], [[40, 2]]]
     users = write_users_dataset(tmp_path / "users", lengths, rules)
     samples, again, back = (tmp_path / name for name in ("samples", "again", "back"))
-    UsersTranscoder(DatasetDirectory.open(users)).transcode(samples)
+    users_to_samples(DatasetDirectory.open(users), samples, Silence())
     said = transcode(samples, again, 7)
     assert "8 users. Their samples are those of" in said and "negatives too" in said
     stored, made = (
@@ -154,7 +154,7 @@ def test_with_its_seed_users_and_samples_are_the_same_bytes(tmp_path):
         for place in (users, again)
     )
     assert stored.equals(made.select(stored.column_names))
-    UsersTranscoder(DatasetDirectory.open(again)).transcode(back)
+    users_to_samples(DatasetDirectory.open(again), back, Silence())
     files = [path.relative_to(samples) for path in samples.rglob("*") if path.is_file()]
     assert {p.parts[0] for p in files} >= {"train", "test", "categories", "feature_spec.yaml"}
     for file in files:
@@ -164,7 +164,7 @@ def test_with_its_seed_users_and_samples_are_the_same_bytes(tmp_path):
 @pytest.mark.slow
 def test_another_seed_is_told(tmp_path):
     users = write_users_dataset(tmp_path / "users", [[[5, 9]]])
-    UsersTranscoder(DatasetDirectory.open(users)).transcode(tmp_path / "samples")
+    users_to_samples(DatasetDirectory.open(users), tmp_path / "samples", Silence())
     said = transcode(tmp_path / "samples", tmp_path / "again", RULES.seed + 1)
     assert f"drawn anew, with the seed {RULES.seed + 1}" in said
 

@@ -11,9 +11,10 @@ from preprocess_runs import all_bytes
 from small_users import write_users_dataset
 
 from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.foundation.progress import Silence
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.workflows.preprocess import write_samples
-from merlin_sim.workflows.transcoding.users import UsersTranscoder
+from merlin_sim.workflows.transcoding.users import users_to_samples
 
 USERS, ITEMS = "users/part.0.parquet", "categories/thing.parquet"
 
@@ -24,7 +25,7 @@ def users(tmp_path):
 
 
 def transcode(directory, output):
-    return UsersTranscoder(DatasetDirectory.open(directory)).transcode(output)
+    return users_to_samples(DatasetDirectory.open(directory), output, Silence())
 
 
 def rows_of(directory):
