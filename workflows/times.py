@@ -18,13 +18,7 @@ import pyarrow.compute as pc
 
 from ..foundation.exceptions import MerlinSimError
 from .feature import CYCLES, ORDER, PARTS, UNITS
-from .raw_values import (
-    LARGEST_OF_64_BITS,
-    decoded,
-    decoded_text,
-    numbers_of,
-    whole_or_in_pieces,
-)
+from .raw_values import LARGEST_OF_64_BITS, decoded, decoded_text, numbers_of, whole_or_in_pieces
 
 EXPECTED_DATE = "a date and time such as 2014-07-23 10:00:00 (`unit` says what numbers count)"
 

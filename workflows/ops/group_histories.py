@@ -20,25 +20,9 @@ from ...foundation.exceptions import MerlinSimError, UnfitNumberError
 from ...foundation.hashing import hash_keys
 from ...schemas.item_table import ID
 from ...schemas.users_layout import SAMPLE, UsersLayout
-from ..behaviour_columns import (
-    EARLIER,
-    PLACE,
-    SECONDS,
-    TAKEN,
-    BehaviourColumns,
-    checked_arguments,
-)
+from ..behaviour_columns import EARLIER, PLACE, SECONDS, TAKEN, BehaviourColumns, checked_arguments
 from ..dataset_spec import samples_schema, users_layout_of
-from ..feature import (
-    INTERACTION,
-    ITEM,
-    USER,
-    Category,
-    FeatureSet,
-    KeyList,
-    Number,
-    Vector,
-)
+from ..feature import INTERACTION, ITEM, USER, Category, FeatureSet, KeyList, Number, Vector
 from ..feature_file import features_from_plain
 from ..fitted_numbers import expected_of
 from ..frames import (

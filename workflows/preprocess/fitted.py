@@ -53,13 +53,7 @@ from ..ops.workflow import Workflow
 from ..rules import SampleRules, Split
 from ..schedulers import Scheduler, SingleProcess
 from ..table_columns import check_types, clean_columns
-from ..times import (
-    NANOSECONDS,
-    TimeRange,
-    kind_of_column,
-    known_times,
-    timestamps_of,
-)
+from ..times import NANOSECONDS, TimeRange, kind_of_column, known_times, timestamps_of
 from ..vocabularies import CATEGORIES, Vocabularies
 from .dataset_writer import DatasetWriter, WrittenUsers, group_of
 from .earlier_histories import EarlierHistories

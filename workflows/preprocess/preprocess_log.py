@@ -41,11 +41,7 @@ from ..schedulers import written_by_task
 from ..text_lines import bad_rows_of
 from ..times import TimeRange, joined, known_times, text_of_time
 from ..vocabularies import CATEGORIES
-from .dataset_writer import (
-    DatasetWriter,
-    fitted_numbers,
-    keys_of,
-)
+from .dataset_writer import DatasetWriter, fitted_numbers, keys_of
 from .earlier_histories import HISTORY, EarlierHistories, kept_for_next
 from .fitted import write_fitted
 from .graph import behaviour_graph, place_columns
@@ -59,13 +55,7 @@ from .settings import (
     split_of,
 )
 from .summary import Summary
-from .user_buckets import (
-    BUCKETS,
-    DealtFiles,
-    LogDealer,
-    deal_log,
-    number_of_buckets,
-)
+from .user_buckets import BUCKETS, DealtFiles, LogDealer, deal_log, number_of_buckets
 
 WORK = ".work"
 EARLIER_BUCKETS = "earlier buckets"

@@ -8,14 +8,7 @@ from dataclasses import dataclass, field
 
 from ...foundation.exceptions import MerlinSimError
 from ..behaviour_columns import BehaviourColumns
-from ..rules import (
-    ALL_ROWS,
-    HASH_ORDER,
-    ITEM_ORDER,
-    LOG_ORDER,
-    TRAIN_ROWS,
-    UNKNOWN_ORDER,
-)
+from ..rules import ALL_ROWS, HASH_ORDER, ITEM_ORDER, LOG_ORDER, TRAIN_ROWS, UNKNOWN_ORDER
 from ..text_lines import BadRows
 from ..times import LogTimes
 from .kept_users import FileOrder, KeptBucket
