@@ -104,7 +104,8 @@ def _read_line(line: bytes) -> tuple[str, str] | str:
     except UnicodeDecodeError as error:
         return f"expected UTF-8, found byte 0x{line[error.start]:02x} at {error.start}"
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError) as error:
-        return f"expected a Python literal, found {shown(line)} ({_first_line(error)})"
+        said = str(error).split("\n", 1)[0][:80]
+        return f"expected a Python literal, found {shown(line)} ({said})"
     if not isinstance(fields, dict):
         return f"expected a dict, found {shown(line)}"
     for key in ("asin", "categories"):
@@ -130,10 +131,6 @@ def _is_text(value: Any) -> bool:
     if not isinstance(value, str) or not value:
         return False
     return not any("\ud800" <= letter <= "\udfff" for letter in value)
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).split("\n", 1)[0][:80]
 
 
 COLUMNS = BehaviourColumns("user_id", "item_id", "timestamp", item_features=("cat_id",))

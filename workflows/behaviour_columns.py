@@ -116,9 +116,7 @@ class BehaviourColumns:
         names += [SECONDS] * bool(self.features) + [*({*self.roles} & {ROLE})]
         names += [cross.name for cross in self.features.crosses]
         names += [name for encoding in self.features.encodings for name in encoding.days]
-        twice = sorted({name for name in [*names, *self.output] if names.count(name) > 1})
-        outputs = list(self.output)
-        twice += sorted({name for name in outputs if outputs.count(name) > 1} - set(twice))
+        twice = sorted({n for given in (names, self.output) for n in given if given.count(n) > 1})
         if twice:
             raise MerlinSimError(
                 f"Column names should be different from each other, from `{LABEL}` and from "
@@ -307,8 +305,7 @@ class BehaviourColumns:
         """Columns of an item without ids: numbers, vectors, lists."""
         features = self.features
         vectors = (feature.name for feature in features.vectors)
-        lists = (feature.name for feature in features.lists)
-        return (*features.numbers(ITEM), *vectors, *lists)
+        return (*features.numbers(ITEM), *vectors, *self.list_names)
 
     @property
     def items_in_log(self) -> tuple[str, ...]:
@@ -338,8 +335,7 @@ class BehaviourColumns:
     @property
     def domains(self) -> tuple[str, ...]:
         """The names of all vocabularies."""
-        lists = (feature.name for feature in self.features.lists)
-        return (*self.users, *self.items, *lists)
+        return (*self.users, *self.items, *self.list_names)
 
     @property
     def targets(self) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from merlin.schema import Schema
 
 from ..foundation.files import whole_file
+from ..schemas.parquet import is_list
 
 ROWS_PER_FILE = 131_072  # bounds the memory of a part: 1.6 KB a row at most, per list column
 ROWS_PER_GROUP = 16_384
@@ -44,10 +45,7 @@ def write_samples_file(table: pa.Table, path: Path, few_ids: Collection[str] = (
 
 
 def _layout(schema: pa.Schema, few_ids: set[str]) -> dict[str, Any]:
-    leaves = {}
-    for field in schema:
-        is_list = pa.types.is_list(field.type) or pa.types.is_large_list(field.type)
-        leaves[field.name] = f"{field.name}.list.element" if is_list else field.name
+    leaves = {f.name: f"{f.name}.list.element" if is_list(f.type) else f.name for f in schema}
     few = {leaves[name] for name in few_ids if name in leaves}
     return {
         "compression": {leaf: "none" if leaf in few else "zstd" for leaf in leaves.values()},

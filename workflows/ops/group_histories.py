@@ -514,8 +514,7 @@ class GroupHistories(StatOperator):
         if not len(df):
             return self._no_rows(xp, df)
         ordered = self._ordered(df, RAW)
-        users = ordered.order[np.minimum(ordered.offsets[:-1], max(0, len(ordered.order) - 1))]
-        users = users[: len(ordered.offsets) - 1]
+        users = ordered.order[ordered.offsets[:-1]]
         ids = self._ids(df, self.columns.item)
         kept = self._kept(ordered, on_host(ids))
         found = self._user_columns(df, xp, users, kept)

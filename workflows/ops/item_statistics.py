@@ -200,11 +200,9 @@ class ItemTableFitter:
             if vector.name == name:
                 flat = pa.array(matrix_of(values, vector.size).reshape(-1))
                 return pa.FixedSizeListArray.from_arrays(flat, vector.size)
-        if pa.types.is_list(values.type):
-            return _filled_lists(values)
         if name in features.numbers(ITEM):
-            return pc.cast(values.fill_null(0.0), pa.float32())
-        return values.fill_null(0)
+            values = pc.cast(values, pa.float32())
+        return _without_nulls(values)
 
     def for_ids(self, size: int) -> dict[str, pa.Array]:
         """The columns of the vocabulary of items beside id and key, for so many ids.
@@ -287,23 +285,14 @@ def _grown(before: pa.Table, found: pa.Table) -> pa.Table:
     return pa.table(columns)
 
 
-def _filled_lists(values: pa.Array) -> pa.Array:
-    """Empty lists in the place of nulls."""
-    lengths = np.asarray(pc.list_value_length(values).fill_null(0)).astype(np.int64)
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values.flatten())
-
-
 def _without_nulls(values: pa.Array) -> pa.Array:
+    """Zeros, and empty lists, in the place of nulls."""
     if not values.null_count:
         return values
-    if pa.types.is_list(values.type):
-        return _filled_lists(values)
-    if pa.types.is_fixed_size_list(values.type):
-        rows = np.asarray(values.is_null())
-        matrix = np.zeros((len(values), values.type.list_size), np.float32)
-        matrix[~rows] = np.asarray(values.flatten()).reshape(-1, values.type.list_size)
-        return pa.FixedSizeListArray.from_arrays(
-            pa.array(matrix.reshape(-1)), values.type.list_size
-        )
-    return values.fill_null(0)
+    kind = values.type
+    nothing: Any = 0
+    if pa.types.is_list(kind):
+        nothing = []
+    elif pa.types.is_fixed_size_list(kind):
+        nothing = [0.0] * kind.list_size
+    return values.fill_null(pa.scalar(nothing, kind))

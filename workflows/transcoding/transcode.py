@@ -148,14 +148,16 @@ class Transcoder:
             for piece in pieces:
                 self._check_values(piece)
             self._check_histories(pieces)
-            columns = {name: piece.table[name] for piece in pieces for name in _names(piece)}
+            columns = {
+                name: piece.table[name] for piece in pieces for name in piece.table.column_names
+            }
             # Counted before they are handed on: a writer that has its rows asks for no more.
             self.rows[mapping] += pieces[0].table.num_rows
             yield pa.table([columns[name] for name in schema.names], schema)
 
     def _check_values(self, rows: ChunkRows) -> None:
         """Look at the lengths of lists, at labels, numbers and ids."""
-        for name in _names(rows):
+        for name in rows.table.column_names:
             feature = self.spec.feature_spec[name]
             column = decode(rows.table[name])
             values = column.values
@@ -197,7 +199,7 @@ class Transcoder:
 
     def _check_histories(self, pieces: list[ChunkRows]) -> None:
         """Refuse features of one history that have different lengths in a row."""
-        where = {name: piece for piece in pieces for name in _names(piece)}
+        where = {name: piece for piece in pieces for name in piece.table.column_names}
         for channel in contract_of(self.spec.channel_spec).histories:
             first, *others = self.spec.channel_spec.get(channel, ()) or ("",)
             for name in others:
@@ -221,8 +223,3 @@ class Transcoder:
         largest = max(self._largest.get(other, 0) for other in sharing)
         starts_at_one = ids_start_at_one(self.spec.channel_spec)
         return replace(feature, cardinality=max(1, largest if starts_at_one else largest + 1))
-
-
-def _names(rows: ChunkRows) -> list[str]:
-    names: list[str] = rows.table.schema.names
-    return names
