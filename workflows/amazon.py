@@ -13,7 +13,7 @@ import ast
 import re
 import string
 import warnings
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -33,10 +33,10 @@ from .text_lines import (
     Piece,
     bad_rows_of,
     checked,
-    count_lines,
     find_text_file,
     line_blocks,
     read_json_lines,
+    read_pieces,
     shown,
 )
 from .times import INTEGER, time_from_text
@@ -184,30 +184,19 @@ class AmazonReviews:
 
     def read(self, block: LineBlock) -> Generator[Piece, None, None]:
         """See TableLog."""
-        for piece in _pieces(block, partial(read_json_lines, schema=REVIEW_SCHEMA)):
+        for piece in read_pieces(block.texts(), partial(read_json_lines, schema=REVIEW_SCHEMA)):
             names = [COLUMNS.user, COLUMNS.item, COLUMNS.timestamp]
             yield replace(piece, table=piece.table.rename_columns(names))
 
 
 def read_metadata(
     on_bad_rows: str, numbered: tuple[int, LineBlock]
-) -> tuple[int, int, pa.Table, list[BadRow]]:
-    """Read a block of the metadata file: its number, lines, items and categories, bad rows."""
+) -> tuple[int, pa.Table, list[tuple[int, list[BadRow]]]]:
+    """Read a block of the metadata file: its number, items and categories, lines with bad rows."""
     number, block = numbered
-    tables, bad, lines = [SCHEMA.empty_table()], [], 0
-    for piece in checked(block, _pieces(block, read_metadata_lines), on_bad_rows):
-        bad += [BadRow(row.line + lines, row.reason) for row in piece.bad]
-        lines += piece.lines
-        tables.append(piece.table)
-    return number, lines, pa.concat_tables(tables), bad
-
-
-def _pieces(
-    block: LineBlock, read: Callable[[bytes], tuple[pa.Table, list[BadRow]]]
-) -> Generator[Piece, None, None]:
-    for text, done in block.texts():
-        table, bad = read(text)
-        yield Piece(table, count_lines(text), bad, done)
+    pieces = [*checked(block, read_pieces(block.texts(), read_metadata_lines), on_bad_rows)]
+    table = pa.concat_tables([SCHEMA.empty_table(), *(piece.table for piece in pieces)])
+    return number, table, [(piece.lines, piece.bad) for piece in pieces]
 
 
 def read_categories(
@@ -219,12 +208,12 @@ def read_categories(
     size = sum(block.size for block in blocks)
     with narrator.phase("reading metadata", size) as report:
         read = partial(read_metadata, on_bad_rows)
-        for number, lines, table, bad in scheduler.run(read, list(enumerate(blocks))):
-            found.append((number, lines, table, bad))
+        for number, table, bad in scheduler.run(read, list(enumerate(blocks))):
+            found.append((number, table, bad))
             report(blocks[number].size, table.num_rows)
     found.sort(key=lambda block: block[0])
-    (bad_rows,) = bad_rows_of((blocks[number], lines, bad) for number, lines, _, bad in found)
-    table = pa.concat_tables([table for _, _, table, _ in found])
+    (bad_rows,) = bad_rows_of((blocks[n], *of_piece) for n, _, bad in found for of_piece in bad)
+    table = pa.concat_tables([table for _, table, _ in found])
     if not table.num_rows:
         left_out = f"\n{bad_rows.describe()}" if bad_rows.count else ""
         raise MerlinSimError(f"{path}: expected items with their categories, found none.{left_out}")

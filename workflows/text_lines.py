@@ -9,7 +9,7 @@ import gzip
 import json
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -92,7 +92,7 @@ def checked(block: Any, pieces: Iterable[Any], on_bad_rows: str) -> Iterator[Any
 
 
 def bad_rows_of(read: Iterable[tuple[Any, int, Sequence[BadRow]]]) -> list[BadRows]:
-    """The bad rows of each file; read are, in the order of the log, a block, lines and bad rows."""
+    """The bad rows of each file; read are, in the log's order, a block, lines of it, bad rows."""
     found: dict[Path, BadRows] = {}
     lines: dict[Path, int] = {}
     for block, taken, bad in read:
@@ -195,6 +195,15 @@ def count_lines(text: bytes) -> int:
     """Count the lines of a text, whose last one may end without a line break."""
     ends = np.count_nonzero(np.frombuffer(text, np.uint8) == ord("\n"))
     return int(ends) + (not text.endswith(b"\n"))
+
+
+def read_pieces(
+    texts: Iterable[tuple[bytes, int]], read: Callable[[bytes], tuple[pa.Table, list[BadRow]]]
+) -> Generator[Piece, None, None]:
+    """Read each text of a block: its rows, and the lines that are bad."""
+    for text, done in texts:
+        table, bad = read(text)
+        yield Piece(table, count_lines(text), bad, done)
 
 
 ARROW_BLOCK = 4 << 20

@@ -212,7 +212,7 @@ class CriteoBuilder:
         read.sort(key=lambda block: block.number)
         for block in read:
             of_file[blocks[block.number].path] += block.rows
-        summary.bad_rows = bad_rows_of((blocks[b.number], b.lines, b.bad) for b in read)
+        summary.bad_rows = bad_rows_of((blocks[b.number], *bad) for b in read for bad in b.bad)
         counts = [sum(rows for _, rows in pieces) for pieces in of_file.values()]
         summary.read = sum(counts)
         if not summary.read:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from ...foundation.exceptions import MerlinSimError
 from ...schemas.dataset import natural_order
 from ..schedulers import write_arrow, written_by_task
-from ..text_lines import BadRow, LineBlock, checked, line_blocks, shown
+from ..text_lines import BadRow, LineBlock, Piece, checked, line_blocks, read_pieces, shown
 from .criteo_columns import (
     COLUMNS,
     FIELDS,
@@ -63,7 +63,7 @@ def parse_lines(
             field.
 
     Returns:
-        How many rows were read, how many are bad, how many lines there are.
+        How many rows were read, how many are bad.
     """
     rows = wrong = line = position = 0
     while position < len(text):
@@ -81,7 +81,7 @@ def parse_lines(
             continue
         bad[wrong] = line, start, end, code, where
         wrong += 1
-    return rows, wrong, line
+    return rows, wrong
 
 
 @numba.njit(cache=True, nogil=True)
@@ -152,33 +152,6 @@ EXPECTED = {
 
 
 @dataclass(frozen=True)
-class DayPiece:
-    """Rows read, and lines that could not be."""
-
-    labels: npt.NDArray[np.int8]
-    """[rows]."""
-    numbers: npt.NDArray[np.float32]
-    """[13, rows]; NaN where there is none."""
-    keys: npt.NDArray[np.int64]
-    """[26, rows]; -1 where there is none."""
-    lines: int
-    """Lines of the file that the piece took."""
-    bad: list[BadRow]
-    """The bad ones, by their line in the piece."""
-
-    @property
-    def rows(self) -> int:
-        """How many rows were read."""
-        return len(self.labels)
-
-    def batch(self) -> pa.RecordBatch:
-        """Make columns of the rows: a label, keys of 32 bits or null, numbers or NaN."""
-        keys = [pa.array(keys.astype(np.uint32), mask=keys < 0) for keys in self.keys]
-        columns = [pa.array(self.labels), *keys, *map(pa.array, self.numbers)]
-        return pa.RecordBatch.from_arrays(columns, list(COLUMNS))
-
-
-@dataclass(frozen=True)
 class RawPart:
     """Rows in a file of this run, in the order of the log."""
 
@@ -211,26 +184,21 @@ class BlockRead:
     number: int
     rows: list[tuple[Path, int]]
     """Its files, and how many rows each has."""
-    lines: int
-    bad: list[BadRow]
-    """By their line in the block."""
+    bad: list[tuple[int, list[BadRow]]]
+    """Lines that each piece took, and the bad ones by their line in it."""
     size: int
 
 
 def read_block(directory: Path, on_bad_rows: str, work: tuple[int, LineBlock]) -> BlockRead:
     """Read a block, given its number beside, and write its rows, a file for each piece."""
     number, block = work
-    lines = 0
-    bad: list[BadRow] = []
-    rows = []
+    bad, rows = [], []
     for index, piece in enumerate(checked(block, read_days(block), on_bad_rows)):
-        bad += [BadRow(row.line + lines, row.reason) for row in piece.bad]
-        lines += piece.lines
         path = directory / f"{number:06d}-{index:06d}.arrow"
-        batch = piece.batch()
-        write_arrow(path, batch.schema, [batch])
-        rows.append((path, piece.rows))
-    return BlockRead(number, rows, lines, bad, block.size)
+        write_arrow(path, piece.table.schema, piece.table.to_batches())
+        bad.append((piece.lines, piece.bad))
+        rows.append((path, piece.table.num_rows))
+    return BlockRead(number, rows, bad, block.size)
 
 
 def find_days(directory: Path, pattern: str = PATTERN) -> list[Path]:
@@ -262,11 +230,10 @@ def day_blocks(files: list[Path]) -> list[LineBlock]:
     return [block for path in files for block in line_blocks(path) if block.size]
 
 
-def read_days(block: LineBlock) -> Iterator[DayPiece]:
+def read_days(block: LineBlock) -> Iterator[Piece]:
     """Read a block, a gzipped one piece by piece: the next is unpacked while one is worked on."""
     texts = block.texts()
-    for text, _ in _one_ahead(texts) if block.is_stream else texts:
-        yield parse(text)
+    return read_pieces(_one_ahead(texts) if block.is_stream else texts, parse)
 
 
 def _one_ahead(texts: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
@@ -277,8 +244,8 @@ def _one_ahead(texts: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]
             yield text
 
 
-def parse(text: bytes) -> DayPiece:
-    """Read whole lines."""
+def parse(text: bytes) -> tuple[pa.Table, list[BadRow]]:
+    """Read whole lines: a label, keys of 32 bits or null, numbers or NaN; and the bad lines."""
     if not text.endswith(b"\n"):
         text += b"\n"
     most = text.count(b"\n")
@@ -286,10 +253,11 @@ def parse(text: bytes) -> DayPiece:
     numbers = np.empty((NUMBERS, most), np.float32)
     keys = np.empty((KEYS, most), np.int64)
     bad = np.empty((most, 5), np.int64)
-    given = np.frombuffer(text, np.uint8)
-    rows, wrong, lines = parse_lines(given, labels, numbers, keys, bad)
+    rows, wrong = parse_lines(np.frombuffer(text, np.uint8), labels, numbers, keys, bad)
     problems = [BadRow(int(entry[0]), _reason(text, entry)) for entry in bad[:wrong]]
-    return DayPiece(labels[:rows], numbers[:, :rows], keys[:, :rows], lines, problems)
+    read = [pa.array(column.astype(np.uint32), mask=column < 0) for column in keys[:, :rows]]
+    columns = [pa.array(labels[:rows]), *read, *map(pa.array, numbers[:, :rows])]
+    return pa.table(columns, list(COLUMNS)), problems
 
 
 def _reason(text: bytes, entry: Any) -> str:

@@ -18,27 +18,31 @@ def line(label="0", numbers=("1",) * 13, keys=("a1",) * 26):
     return "\t".join([label, *numbers, *keys])
 
 
-def read(*lines):
-    return parse("".join(f"{each}\n" for each in lines).encode())
+def read(*lines, text=None):
+    """The labels, [13, rows] numbers and [26, rows] keys of lines, and the bad ones."""
+    text = text or "".join(f"{each}\n" for each in lines)
+    table, bad = parse(text.encode())
+    label, *columns = (column.to_pylist() for column in table.columns)
+    return label, np.array(columns[26:]), columns[:26], bad
 
 
 def test_what_stands_in_a_line():
     numbers = ("5", "", "-2", "123456789012345678", *["0"] * 9)
     keys = ("68fd1e64", "", "FFFFFFFF", "0", "00000000000a", *["7"] * 21)
-    piece = read(line("1", numbers, keys), line())
-    assert piece.labels.tolist() == [1, 0] and piece.lines == 2 and not piece.bad
+    labels, found, read_keys, bad = read(line("1", numbers, keys), line())
+    assert labels == [1, 0] and not bad
     np.testing.assert_array_equal(
-        piece.numbers[:5, 0], np.array([5, np.nan, -2, 123456789012345678, 0], np.float32)
+        found[:5, 0], np.array([5, np.nan, -2, 123456789012345678, 0], np.float32)
     )
-    assert piece.keys[:6, 0].tolist() == [0x68FD1E64, -1, 0xFFFFFFFF, 0, 10, 7]
-    assert piece.keys[:, 1].tolist() == [0xA1] * 26
+    assert [key for key, _ in read_keys[:6]] == [0x68FD1E64, None, 0xFFFFFFFF, 0, 10, 7]
+    assert [key for _, key in read_keys] == [0xA1] * 26
 
 
 @pytest.mark.parametrize("text", ["{0}\n{1}", "{0}\n{1}\n", "{0}\r\n{1}\r\n", "{0}\n\n\r\n{1}\n"])
 def test_lines_may_end_in_any_way(text):
-    piece = parse(text.format(line("1"), line("0")).encode())
-    assert piece.labels.tolist() == [1, 0] and not piece.bad
-    assert piece.keys[25].tolist() == [0xA1, 0xA1]
+    labels, _, keys, bad = read(text=text.format(line("1"), line("0")))
+    assert labels == [1, 0] and not bad
+    assert keys[25] == [0xA1, 0xA1]
 
 
 BAD = [
@@ -59,10 +63,9 @@ BAD = [
 
 @pytest.mark.parametrize(("wrong", "said"), BAD)
 def test_a_bad_line_is_left_out_and_named(wrong, said):
-    piece = read(line("1"), wrong, line("1"))
-    assert piece.labels.tolist() == [1, 1] and piece.lines == 3
-    assert (piece.keys == 0xA1).all() and (piece.numbers == 1).all()
-    (bad,) = piece.bad
+    labels, numbers, keys, (bad,) = read(line("1"), wrong, line("1"))
+    assert labels == [1, 1]
+    assert keys == [[0xA1, 0xA1]] * 26 and (numbers == 1).all()
     assert bad.line == 2 and said in bad.reason
 
 
@@ -72,7 +75,7 @@ def test_a_gzipped_day_is_read_as_a_plain_one(tmp_path):
     (tmp_path / "day_1.gz").write_bytes(gzip.compress(text))
     for path in find_days(tmp_path):
         pieces = [piece for block in line_blocks(path) for piece in read_days(block)]
-        labels = [label for piece in pieces for label in piece.labels.tolist()]
+        labels = [label for piece in pieces for label in piece.table["label"].to_pylist()]
         assert labels == [0, 1] * 25 and sum(piece.lines for piece in pieces) == 50
 
 
@@ -90,7 +93,7 @@ def test_a_gzipped_day_is_unpacked_while_it_is_worked_on(gzipped):
     threads = set(threading.enumerate())
     pieces = list(read_days(block))
     assert len(pieces) > 5
-    assert [label for piece in pieces for label in piece.labels.tolist()] == [0, 1] * 25
+    assert [label for piece in pieces for label in piece.table["label"].to_pylist()] == [0, 1] * 25
     assert set(threading.enumerate()) <= threads
     stopped = read_days(block)
     next(stopped)
