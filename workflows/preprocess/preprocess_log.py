@@ -49,7 +49,6 @@ from .kept_users import EVENTS, Given, KeepLongUsers
 from .settings import (
     SAMPLES,
     Settings,
-    refuse_times_that_leave_a_part_empty,
     refuse_what_cannot_be_built,
     split_in_words,
     split_of,
@@ -97,14 +96,7 @@ class PreprocessLog(Settings):
 
     def _write(self, output: Path, overwrite: bool) -> Summary:
         refuse_what_cannot_be_built(self)
-        summary = Summary(
-            has_labels=self.columns.label is not None,
-            equal_times=self.rules.equal_times,
-            is_fitted=self.fitted is not None,
-            continues=self.earlier is not None,
-            fit_on=self.rules.fit_on,
-            shortest=self.rules.shortest_sequence_for_user,
-        )
+        summary = Summary(self)
         with staged_directory(output, overwrite=overwrite, say=self.narrator.say) as directory:
             _Run(self, directory, summary).run()
         return summary
@@ -130,7 +122,7 @@ class _Run:
         (self.directory / HISTORY).mkdir()
         given = self._read_given()
         dealt = self._read_interactions()
-        refuse_times_that_leave_a_part_empty(settings, summary)
+        summary.refuse_times_that_leave_a_part_empty()
         self._choose_users(given, *dealt)
         columns, rules, split = self._settled_by_log(tuple(given))
         workflow = self._workflow(columns, rules, split)
@@ -242,7 +234,7 @@ class _Run:
         with settings.narrator.phase("choosing users", buckets) as report:
             for bucket in settings.scheduler.run(keep, range(buckets)):
                 report(1, bucket.rows)
-                summary.add_bucket(bucket, settings.columns)
+                summary.add_bucket(bucket)
                 if bucket.rows:
                     written_by_task(keep.file(bucket.bucket))
                 if bucket.mixed:
@@ -479,7 +471,6 @@ class _Run:
         summary.targets = dict(written.positions)
         summary.history_only = summary.kept_interactions - summary.unseen_rows - written.samples
         summary.too_early = written.samples - sum(written.positions.values())
-        summary.least_before = rules.shortest_sequence_for_training
         if rules.feature_values == LATEST:
             summary.outdated = written.outdated, written.positions["train"]
         for mapping in rules.mappings:

@@ -19,7 +19,6 @@ from ..times import NANOSECONDS
 from .earlier_histories import EarlierHistories, kept_for_next
 from .fitted import FittedWorkflow
 from .kept_users import Given
-from .summary import Summary
 from .user_buckets import LogSource
 
 SAMPLES = "samples"
@@ -83,35 +82,6 @@ def refuse_what_cannot_be_built(settings: Settings) -> None:
     _check_layout(settings)
     _check_earlier(settings)
     _check_growth(settings)
-
-
-def refuse_times_that_leave_a_part_empty(settings: Settings, summary: Summary) -> None:
-    """Raise a MerlinSimError where no row of the log lies in a part that times make."""
-    split, fitted = split_of(settings.rules, settings.source), settings.fitted
-    if split is None or split.test_from is None or summary.times is None:
-        return
-    borders = [("test_from", split.test_from)]
-    if split.validation_from is not None:
-        borders.insert(0, ("validation_from", split.validation_from))
-    times, mappings = summary.times.range, settings.rules.mappings
-    places = [(name, float(time)) for name, time in borders]
-    empty = None
-    if times.first >= places[0][1]:
-        empty = mappings[0], f"every row of the log is of the time of `{places[0][0]}` or later"
-    elif times.last < places[-1][1]:
-        empty = mappings[-1], f"every row of the log is before `{places[-1][0]}`"
-    if empty is None:
-        return
-    mapping, reason = empty
-    kept = ""
-    if fitted is not None and settings.rules.split == fitted.rules.split:
-        kept = " The split is that of the fitted workflow, which is kept where none is given."
-    raise summary.stopped(
-        f"{settings.files}: expected samples in {mapping}, found none: the split "
-        f"({split_in_words(settings.rules)}) leaves it no row: {reason} "
-        f"({summary.times}).{kept} Give a `--test_from` within the log, or `--test_users 0` for "
-        "each user's last interaction."
-    )
 
 
 def split_of(rules: SampleRules, source: LogSource) -> Split | None:

@@ -7,25 +7,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ...foundation.exceptions import MerlinSimError
-from ..behaviour_columns import BehaviourColumns
 from ..rules import ALL_ROWS, HASH_ORDER, ITEM_ORDER, LOG_ORDER, TRAIN_ROWS, UNKNOWN_ORDER
 from ..text_lines import BadRows
 from ..times import LogTimes
 from .kept_users import FileOrder, KeptBucket
+from .settings import Settings, split_in_words, split_of
 
 
 @dataclass
 class Summary:
     """What a run did, in numbers."""
 
+    settings: Settings
     interactions: int = 0
     kept_interactions: int = 0
     file_order: FileOrder = field(default_factory=FileOrder)
     """Of kept interactions: how many have the time of another one, and what their order tells."""
     times: LogTimes | None = None
     """From when to when the log is, and the histories that it continues."""
-    has_labels: bool = False
-    """Whether the log says what was taken."""
     taken: int | None = None
     """Kept interactions whose item was taken; None where the log has no labels."""
     behaviours: Counter[str] = field(default_factory=Counter)
@@ -44,23 +43,12 @@ class Summary:
     rows: dict[str, int] = field(default_factory=dict)
     bad_rows: list[BadRows] = field(default_factory=list)
     bytes: int = 0
-    equal_times: str = UNKNOWN_ORDER
-    is_fitted: bool = False
-    """Whether the ids are those of an earlier dataset."""
-    continues: bool = False
-    """Whether the histories are."""
-    fit_on: str = TRAIN_ROWS
-    """The rows that ids, counts and numbers were fitted on."""
-    shortest: int = 0
-    """How many interactions a user needs."""
     targets: dict[str, int] = field(default_factory=dict)
     """Mapping -> how many interactions it predicts."""
     history_only: int = 0
     """Kept interactions that have an id and are no sample, whatever stands before them."""
     too_early: int = 0
     """Samples that no mapping has: too little stands before them."""
-    least_before: int = 0
-    """How many interactions a sample that trains has before it."""
     validation: str = ""
     """What validates, or why nothing does; empty where the rules ask for nothing."""
     earlier_interactions: int = 0
@@ -85,8 +73,9 @@ class Summary:
         """Columns of users that have one value for each user."""
         return tuple(name for name, count in self.changing_users.items() if not count)
 
-    def add_bucket(self, bucket: KeptBucket, columns: BehaviourColumns) -> None:
+    def add_bucket(self, bucket: KeptBucket) -> None:
         """Add what is left of a bucket."""
+        columns = self.settings.columns
         self.kept_interactions += bucket.rows
         self.file_order.add(bucket.order)
         if columns.label is not None and columns.behaviour is None:
@@ -100,6 +89,31 @@ class Summary:
     def stopped(self, message: str) -> MerlinSimError:
         """An error that names the rows left out too: they may be the reason."""
         return MerlinSimError("\n".join([message, *self.left_out()]))
+
+    def refuse_times_that_leave_a_part_empty(self) -> None:
+        """Raise a MerlinSimError where no row of the log lies in a part that times make."""
+        settings, fitted, times = self.settings, self.settings.fitted, self.times
+        split, mappings = split_of(settings.rules, settings.source), settings.rules.mappings
+        if split is None or split.test_from is None or times is None:
+            return
+        first, name = split.validation_from, "validation_from"
+        if first is None:
+            first, name = split.test_from, "test_from"
+        if times.range.first >= float(first):
+            mapping, reason = mappings[0], f"of the time of `{name}` or later"
+        elif times.range.last < float(split.test_from):
+            mapping, reason = mappings[-1], "before `test_from`"
+        else:
+            return
+        kept = ""
+        if fitted is not None and settings.rules.split == fitted.rules.split:
+            kept = " The split is that of the fitted workflow, which is kept where none is given."
+        raise self.stopped(
+            f"{settings.files}: expected samples in {mapping}, found none: the split "
+            f"({split_in_words(settings.rules)}) leaves it no row: every row of the log is "
+            f"{reason} ({times}).{kept} Give a `--test_from` within the log, or `--test_users 0` "
+            "for each user's last interaction."
+        )
 
     def left_out(self) -> list[str]:
         """Say of each file which of its rows could not be read."""
@@ -166,8 +180,9 @@ class Summary:
             yield "behaviours: " + ", ".join(counts)
 
     def _fitted_lines(self) -> Iterator[str]:
-        if not self.is_fitted:
-            of_rows = {TRAIN_ROWS: "the rows that train", ALL_ROWS: "all rows"}[self.fit_on]
+        settings, rules = self.settings, self.settings.rules
+        if settings.fitted is None:
+            of_rows = {TRAIN_ROWS: "the rows that train", ALL_ROWS: "all rows"}[rules.fit_on]
             yield f"fitted on: {of_rows} (`--fit_on`)"
             if self.unseen_rows:
                 yield (
@@ -176,7 +191,7 @@ class Summary:
                 )
             return
         earlier = ""
-        if self.continues:
+        if settings.earlier is not None:
             earlier = f", and {self.unseen_earlier:,} earlier interactions with such"
             yield (
                 f"histories go on from {self.earlier_interactions:,} earlier interactions of the "
@@ -186,8 +201,9 @@ class Summary:
         else:
             yield (
                 f"histories start in this log: {self.users:,} of "
-                f"{self.users + self.dropped_users:,} users have {self.shortest} interactions or "
-                "more in it (`--history` continues those of an earlier dataset)"
+                f"{self.users + self.dropped_users:,} users have "
+                f"{rules.shortest_sequence_for_user} interactions or more in it (`--history` "
+                "continues those of an earlier dataset)"
             )
         yield (
             f"left out: {self.unseen_rows:,} interactions with {self.unseen_items:,} items that "
@@ -209,16 +225,18 @@ class Summary:
         of_each = ", ".join(f"{name} {count:,}" for name, count in self.targets.items())
         alone = [f"{self.history_only:,} are history alone"] * bool(self.history_only)
         if self.too_early:
+            least = self.settings.rules.shortest_sequence_for_training
             alone.append(
-                f"{self.too_early:,} have fewer than {self.least_before} interactions before them "
-                "and are history alone"
+                f"{self.too_early:,} have fewer than {least} interactions before them and are "
+                "history alone"
             )
         yield f"interactions that are predicted: {of_each}" + "".join(f"; {a}" for a in alone)
         if self.validation:
             yield self.validation
 
     def _time_lines(self) -> Iterator[str]:
-        count = self.file_order.same_time
+        count, order_of = self.file_order.same_time, self.settings.rules.equal_times
+        has_labels = self.settings.columns.label is not None
         if not count:
             return
         order = {
@@ -226,10 +244,10 @@ class Summary:
             HASH_ORDER: "a hash orders them",
             LOG_ORDER: "they stand in the order of the log",
             ITEM_ORDER: "they stand in the order of items",
-        }[self.equal_times]
-        if self.has_labels or self.equal_times == UNKNOWN_ORDER:
+        }[order_of]
+        if has_labels or order_of == UNKNOWN_ORDER:
             seen = "no sample's history holds what has its own time"
         else:
             seen = "samples have those of their own time that stand before them in their history"
         yield f"{count:,} have the time of an earlier one of their user: {order}, and {seen}"
-        yield from self.file_order.lines(self.equal_times == LOG_ORDER and not self.has_labels)
+        yield from self.file_order.lines(order_of == LOG_ORDER and not has_labels)
