@@ -33,7 +33,6 @@ from .text_lines import (
     Piece,
     bad_rows_of,
     checked,
-    find_text_file,
     line_blocks,
     read_json_lines,
     read_pieces,
@@ -219,8 +218,3 @@ def read_categories(
         raise MerlinSimError(f"{path}: expected items with their categories, found none.{left_out}")
     known = (table[ITEM].combine_chunks(), table[CATEGORY].combine_chunks(), NO_CATEGORY)
     return {COLUMNS.item_features[0]: known}, bad_rows
-
-
-def amazon_files(directory: Path, reviews: str, metadata: str) -> tuple[Path, Path]:
-    """Find both files, plain or gzipped, before any work."""
-    return find_text_file(directory, reviews), find_text_file(directory, metadata)

@@ -154,28 +154,21 @@ class BehaviourColumns:
                 )
 
         for encoding in self.features.encodings:
-            if encoding.column not in self.items:
-                raise MerlinSimError(
-                    f"encodings.{encoding.column}: expected the item or a feature of it: "
-                    f"{', '.join(self.items)}."
-                )
             if TARGET in encoding.kinds and self.label is None:
                 raise MerlinSimError(
                     f"encodings.{encoding.column}: {TARGET!r} needs a column of labels "
                     "(`--label_column`): without one every row was taken."
                 )
-        unknown = [name for name in self.features.lifetime_counts if name not in self.items]
-        if unknown:
-            raise MerlinSimError(
-                f"lifetime_counts: expected the item or features of it: {', '.join(self.items)}. "
-                f"Received: {', '.join(unknown)}."
-            )
-        for cross in self.features.crosses:
-            unknown = [name for name in cross.columns if name not in (*self.users, *self.items)]
-            if unknown:
+        made_of = {"lifetime_counts": self.features.lifetime_counts}
+        made_of |= {f"encodings.{e.column}": (e.column,) for e in self.features.encodings}
+        made_of |= {f"crosses.{c.name}.columns": c.columns for c in self.features.crosses}
+        for where, names in made_of.items():
+            known, what = self.items, "the item or features of it"
+            if where.startswith("crosses."):
+                known, what = (*self.users, *self.items), "features of users and items"
+            if unknown := [name for name in names if name not in known]:
                 raise MerlinSimError(
-                    f"crosses.{cross.name}.columns: expected features of users and items: "
-                    f"{', '.join((*self.users, *self.items))}. Received: {', '.join(unknown)}."
+                    f"{where}: expected {what}: {', '.join(known)}. Received: {', '.join(unknown)}."
                 )
 
     def _take_unit_of_timestamp(self) -> None:

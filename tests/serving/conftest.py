@@ -15,7 +15,7 @@ from merlin_sim.serving.encoder import EventEncoder
 from merlin_sim.serving.scorer import Scorer
 from merlin_sim.serving.servable import Servable
 from merlin_sim.serving.triton.export import export_model
-from merlin_sim.workflows.amazon import AmazonReviews, amazon_files, read_categories
+from merlin_sim.workflows.amazon import AmazonReviews, read_categories
 from merlin_sim.workflows.preprocess.preprocess_log import PreprocessLog
 from merlin_sim.workflows.rules import ALL_ROWS, ITEM_ORDER, SampleRules
 from merlin_sim.workflows.schedulers import SingleProcess
@@ -35,7 +35,7 @@ def raw_logs(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def dataset(raw_logs, tmp_path_factory) -> DatasetDirectory:
     path = tmp_path_factory.mktemp("datasets") / "dataset"
-    reviews, metadata = amazon_files(raw_logs, "reviews_Books.json", "meta_Books.json")
+    reviews, metadata = raw_logs / "reviews_Books.json", raw_logs / "meta_Books.json"
     rules = SampleRules(max_sequence_length=LENGTH, equal_times=ITEM_ORDER, fit_on=ALL_ROWS)
     PreprocessLog(
         AmazonReviews(reviews),

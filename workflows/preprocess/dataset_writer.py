@@ -26,7 +26,7 @@ from ...foundation.exceptions import MerlinSimError
 from ...foundation.files import whole_file
 from ...foundation.process_wide import quiet_merlin
 from ...foundation.progress import Narrator, Silence
-from ...schemas.dataset import write_documents
+from ...schemas.dataset import natural_order, write_documents
 from ...schemas.days_since import NEVER, SECONDS_OF_DAY, days_of
 from ...schemas.item_table import ID
 from ...schemas.users_layout import JOINS, POSITIVE, SAMPLE, USERS, UsersLayout
@@ -255,7 +255,7 @@ class DatasetWriter:
     @property
     def files(self) -> list[str]:
         """The users' files, relative to the directory."""
-        paths = sorted((self.directory / USERS).glob("*.parquet"), key=_number_of)
+        paths = sorted((self.directory / USERS).glob("*.parquet"), key=natural_order)
         return [f"{USERS}/{path.name}" for path in paths]
 
     def _write_events(self, values: ItemValues | None) -> None:
@@ -455,7 +455,3 @@ def count_users(table: pa.Table, layout: UsersLayout, user: str) -> WrittenUsers
         written.positions[mapping] = count
         written.rows[mapping] = count + layout.negatives_per_positive * taken
     return written
-
-
-def _number_of(path: Path) -> int:
-    return int(path.name.split(".")[1])

@@ -88,11 +88,8 @@ class FileOrder:
 
     def add(self, other: FileOrder) -> None:
         """Add the counts of other users."""
-        self.same_time += other.same_time
-        self.repeated += other.repeated
-        self.pairs += other.pairs
-        self.rising += other.rising
-        self.ranks += other.ranks
+        for name, counts in vars(other).items():
+            setattr(self, name, getattr(self, name) + counts)
 
     def auc_of_rank(self) -> float | None:
         """How well a row's rank among the rows of its time tells label 1 from 0."""

@@ -76,12 +76,17 @@ def refuse_what_cannot_be_built(settings: Settings) -> None:
             f"`on_bad_rows` should be one of {', '.join(POLICIES)}. "
             f"Received: `on_bad_rows` = {settings.on_bad_rows!r}."
         )
-    _check_files(settings)
-    _check_unit(settings)
-    _check_negatives(settings)
-    _check_layout(settings)
-    _check_earlier(settings)
-    _check_growth(settings)
+    if settings.layout not in LAYOUTS:
+        raise MerlinSimError(
+            f"`layout` should be {' or '.join(LAYOUTS)}. Received: `layout` = {settings.layout!r}."
+        )
+    if settings.layout == USERS_LAYOUT and settings.rules.pad:
+        raise MerlinSimError(
+            "`pad` is of the samples layout: users' histories have no longest length. "
+            f"Received: `pad` = True with `layout` = {settings.layout!r}."
+        )
+    _check_rules(settings)
+    _check_what_goes_on(settings)
 
 
 def split_of(rules: SampleRules, source: LogSource) -> Split | None:
@@ -103,69 +108,48 @@ def split_in_words(rules: SampleRules) -> str:
     return ", ".join(f"{name} {value}" for name, value in given.items() if value is not None)
 
 
-def _check_files(settings: Settings) -> None:
-    if (settings.parts is None) == (settings.rules.test_files is None):
-        return
-    if settings.parts is None:
+def _check_rules(settings: Settings) -> None:
+    """Refuse files, times and labels that the rules do not go with."""
+    columns, rules = settings.columns, settings.rules
+    if settings.parts is None and rules.test_files is not None:
         raise MerlinSimError(
             "The rules have a split by given files, expected its files too (`--test_path`); or "
             "give another split (`--test_users 0` for each user's last interaction)."
         )
-    raise MerlinSimError("Files of test are given, expected rules with `test_files` = True.")
-
-
-def _check_unit(settings: Settings) -> None:
-    columns = settings.columns
-    unit = columns.features.timestamp_unit
-    if unit == ORDER and columns.needs_unit and settings.source.time_kind() not in NANOSECONDS:
+    if settings.parts is not None and rules.test_files is None:
+        raise MerlinSimError("Files of test are given, expected rules with `test_files` = True.")
+    is_order = columns.features.timestamp_unit == ORDER
+    if is_order and columns.needs_unit and settings.source.time_kind() not in NANOSECONDS:
         raise MerlinSimError(
             f"{settings.files}: column {columns.timestamp!r}: its numbers are an order "
             "(`--timestamp_unit order`), and `--features` makes time intervals, cycles or recency "
             "of them: expected a unit: s, ms, us or ns."
         )
-
-
-def _check_negatives(settings: Settings) -> None:
-    if settings.columns.label is None and not settings.rules.twins:
+    if columns.label is None and not rules.twins:
         raise MerlinSimError(
             f"`negatives` = {NONE!r} needs a column of labels (`--label_column`): without one "
             "every row of the log is a positive sample, and none would be negative."
         )
 
 
-def _check_earlier(settings: Settings) -> None:
-    if settings.earlier is None:
-        return
-    if settings.fitted is None:
+def _check_what_goes_on(settings: Settings) -> None:
+    """Refuse histories and vocabularies that cannot go on from an earlier dataset's."""
+    earlier, encoded = settings.earlier, settings.columns.features.encoded
+    if earlier is not None and settings.fitted is None:
         raise MerlinSimError(
-            f"The histories of {settings.earlier.directory} go on in its ids: expected a fitted "
-            "workflow too (`--fitted`)."
+            f"The histories of {earlier.directory} go on in its ids: expected a fitted workflow "
+            "too (`--fitted`)."
         )
-    longest = kept_for_next(settings.columns, settings.rules)
-    settings.earlier.check(longest, settings.source.time_kind())
-    settings.earlier.size()
-
-
-def _check_growth(settings: Settings) -> None:
+    if earlier is not None:
+        longest = kept_for_next(settings.columns, settings.rules)
+        earlier.check(longest, settings.source.time_kind())
+        earlier.size()
     if settings.grow and settings.fitted is None:
         raise MerlinSimError(
             "Vocabularies grow from those of a fitted workflow (`--fitted`). Received: none."
         )
-    if settings.grow and settings.columns.features.encodings:
+    if settings.grow and encoded:
         raise MerlinSimError(
             "`encodings` are counts of the log that was fitted on, which do not grow. "
-            f"Received: {', '.join(settings.columns.features.encoded)} with `grow`. Fit anew, on "
-            "both logs."
-        )
-
-
-def _check_layout(settings: Settings) -> None:
-    if settings.layout not in LAYOUTS:
-        raise MerlinSimError(
-            f"`layout` should be {' or '.join(LAYOUTS)}. Received: `layout` = {settings.layout!r}."
-        )
-    if settings.layout == USERS_LAYOUT and settings.rules.pad:
-        raise MerlinSimError(
-            "`pad` is of the samples layout: users' histories have no longest length. "
-            f"Received: `pad` = True with `layout` = {settings.layout!r}."
+            f"Received: {', '.join(encoded)} with `grow`. Fit anew, on both logs."
         )

@@ -82,14 +82,10 @@ def amazon_books(
 
     from ....foundation.files import check_apart
     from ....foundation.progress import Terminal
-    from ....workflows.amazon import (
-        COLUMNS,
-        AmazonReviews,
-        amazon_files,
-        read_categories,
-    )
+    from ....workflows.amazon import COLUMNS, AmazonReviews, read_categories
     from ....workflows.preprocess.preprocess_log import PreprocessLog
     from ....workflows.schedulers import open_scheduler
+    from ....workflows.text_lines import find_text_file
 
     started = time.monotonic()
     check_apart(output_path, [amazon_dataset_path, fitted, history])
@@ -101,7 +97,8 @@ def amazon_books(
         )
     earlier = earlier_of(history, workflow)
     sample_rules = rules_of({**rules, "equal_times": ITEM_ORDER}, workflow)
-    reviews, metadata = amazon_files(amazon_dataset_path, reviews_file_name, metadata_file_name)
+    reviews = find_text_file(amazon_dataset_path, reviews_file_name)
+    metadata = find_text_file(amazon_dataset_path, metadata_file_name)
     counts = [n for n in (metadata_loader_n_proc, review_loader_num_workers) if n is not None]
     narrator = Terminal()
     with open_scheduler(scheduler, max(counts, default=None)) as workers:
