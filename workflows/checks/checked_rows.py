@@ -14,12 +14,12 @@ import numpy.typing as npt
 import pyarrow.parquet as pq
 
 from ...dataloader.arrow_columns import Column, decode
+from ...dataloader.row_check import RowCheck
 from ...foundation.cores import count_cores
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.hashing import GOLDEN, mix
 from ...schemas.channels import LABEL, POSITIVE_HISTORY
 from ...schemas.dataset import DatasetDirectory
-from ...schemas.known_keys import domain_of
 from ...schemas.parquet import UNREADABLE, row_pieces, why
 
 BATCH_ROWS = 1 << 16
@@ -143,6 +143,7 @@ class StoredRows:
     def __init__(self, dataset: DatasetDirectory, mapping: str) -> None:
         """Look at the footers."""
         self.dataset = dataset
+        self._row_check = RowCheck(dataset.schema)
         self.parts: dict[tuple[Path, int], int] = {}
         """File and row group -> how many rows that has."""
         for path in dataset.files(mapping):
@@ -163,7 +164,7 @@ class StoredRows:
                 for batch in row_pieces(file, group, names, BATCH_ROWS):
                     ranks = (row + np.arange(batch.num_rows)) / file.metadata.num_rows
                     columns = {name: decode(batch[name]) for name in batch.schema.names}
-                    self._check(path, group, row, columns, label)
+                    self._check(columns, lambda n, row=row: f"{path}, row {row + n + 1}")
                     row += batch.num_rows
                     values = {name: _numbers(columns[name]) for name in single}
                     labels = values.pop(label).astype(np.int8)
@@ -173,30 +174,13 @@ class StoredRows:
                 f"{path}, row group {group}: cannot be read ({why(error)})."
             ) from error
 
-    def _check(
-        self, path: Path, group: int, first: int, columns: dict[str, Column], label: str
-    ) -> None:
-        """Refuse missing values, and labels and ids that cannot be."""
+    def _check(self, columns: dict[str, Column], where: Callable[[int], str]) -> None:
+        """Refuse missing values, and labels and ids that cannot be; any number may be."""
         for name, column in columns.items():
-            if column.missing is not None:
-                raise MerlinSimError(
-                    f"{path}, row group {group}: column {name} holds a missing value. "
-                    "Received: null."
-                )
-            values, domain = column.values, domain_of(self.dataset.schema[name])
-            good = np.ones(0, np.bool_)
-            if name == label:
-                good, expected = (values == 0) | (values == 1), "a label of 0 or 1"
-            elif column.offsets is None and domain is not None and len(values):
-                expected = f"an id of 0 to {domain[1]}"
-                if values.min() < 0 or values.max() > domain[1]:
-                    good = (values >= 0) & (values <= domain[1])
-            if not good.all():
-                row = int(np.argmin(good))
-                raise MerlinSimError(
-                    f"{path}, row {first + row + 1}: column {name}: expected {expected}, found "
-                    f"{values[row]}."
-                )
+            is_id = name in self._row_check.largest and column.offsets is None
+            if not is_id and name not in self._row_check.labels:
+                column = column._replace(values=column.values[:0])
+            self._row_check(name, column, where)
 
 
 def _numbers(column: Column) -> Array:

@@ -106,7 +106,7 @@ def test_an_id_beyond_its_table_is_named_with_its_row(write, tmp_path, last):
         if found == last:
             assert sum(len(some.labels) for part in rows.parts for some in rows.read(part))
         else:
-            message = f"row 151: column {column}: expected an id of 0 to {last}, found {found}"
+            message = f"row 151: column {column} holds an id outside 0 to {last}. Received: {found}"
             with pytest.raises(MerlinSimError, match=message):
                 list(rows.read(next(iter(rows.parts))))
 
@@ -201,7 +201,7 @@ def test_constant_columns_labels_and_histories(write, check):
 def test_labels_that_are_none_are_refused(write, run_cli):
     train = TRAIN.assign(label=TRAIN["label"].where(TRAIN.index != 700, 2))
     result = run_cli("data", "check", write(train, TEST))
-    said = "part.1.parquet, row 201: column label: expected a label of 0 or 1, found 2"
+    said = "part.1.parquet, row 201: column label holds a label other than 0 and 1. Received: 2"
     assert said in str(result.exception)
 
 
