@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from ..schemas.item_table import ID
 from .feature import FeatureSet, Time
 from .frames import arrow_lists
 from .parquet_files import write_table
+from .times import date_text
 
 Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
@@ -248,14 +248,7 @@ def counted_samples(source: str, counted: int, of: int, until: float) -> MerlinS
     """An error for samples that encodings of a whole log count: they would see their own label."""
     return MerlinSimError(
         f"{source}: {counted:,} of {of:,} interactions to predict are no later than "
-        f"{_in_words(until)} (UTC), until when the fitted workflow counted for `encodings`: "
+        f"{date_text(until)}, until when the fitted workflow counted for `encodings`: "
         "they may be among the rows counted, and would see their own label. Expected a later "
         "log. Leave such rows out, or fit anew on all rows (without `--fitted`)."
     )
-
-
-def _in_words(seconds: float) -> str:
-    try:
-        return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%d %H:%M:%S}"
-    except (OverflowError, ValueError, OSError):
-        return f"{seconds:,.0f} s"

@@ -56,15 +56,8 @@ def can_be_number(kind: pa.DataType) -> bool:
     """Whether a column of this type may hold numbers."""
     if pa.types.is_dictionary(kind):
         return can_be_number(kind.value_type)
-    tests = (
-        is_words,
-        pa.types.is_boolean,
-        pa.types.is_integer,
-        pa.types.is_floating,
-        pa.types.is_decimal,
-        pa.types.is_null,
-    )
-    return any(test(kind) for test in tests)
+    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    return bool(is_number or is_words(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind))
 
 
 def is_words(kind: pa.DataType) -> bool:

@@ -188,7 +188,10 @@ def open_scheduler(where: str = AUTO, workers: int | None = None) -> Iterator[Sc
         with _gpu_client() as client:
             yield GpuCluster(client, workers)
     elif where == LOCAL:
-        with _local_client(workers or count_cores()) as client:
+        from distributed import LocalCluster
+
+        settings, count = {"distributed.worker.daemon": True}, workers or count_cores()
+        with _client_of(LocalCluster, settings, n_workers=count) as client:
             yield DaskCluster(client)
     elif ":" in where:
         with _remote_client(where) as client:
@@ -220,12 +223,6 @@ def _client_of(
         Client(started) as client,
     ):
         yield client
-
-
-def _local_client(workers: int) -> AbstractContextManager[Any]:
-    from distributed import LocalCluster
-
-    return _client_of(LocalCluster, {"distributed.worker.daemon": True}, n_workers=workers)
 
 
 def _gpus() -> tuple[Gpu, ...]:

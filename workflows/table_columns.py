@@ -128,14 +128,8 @@ def _is_key(kind: pa.DataType) -> bool:
 
 
 def _is_time(kind: pa.DataType) -> bool:
-    tests = (
-        pa.types.is_integer,
-        pa.types.is_floating,
-        pa.types.is_timestamp,
-        pa.types.is_date,
-        is_text,
-    )
-    return any(test(kind) for test in tests)
+    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    return bool(is_number or is_text(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind))
 
 
 def _form(kind: pa.DataType) -> pa.DataType:

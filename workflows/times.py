@@ -43,16 +43,11 @@ def seconds_of(values: pa.Array, unit: str | None) -> tuple[pa.Array, npt.NDArra
     is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
     if is_number or unit is not None:
         numbers, bad = numbers_of(values, largest=LARGEST_OF_64_BITS)
-        return pc.multiply(numbers, _seconds_each(unit)), bad
+        return pc.multiply(numbers, UNITS.get(str(unit), 1.0)), bad
     text, is_bad = decoded_text(values)
     micros = whole_or_in_pieces(text, micros_of_text, pa.int64())
     is_bad |= np.asarray(pc.and_(micros.is_null(), text.is_valid()))
     return pc.multiply(pc.cast(micros, pa.float64(), safe=False), 1e-6), is_bad
-
-
-def _seconds_each(unit: str | None) -> float:
-    """How long a unit is; an order has no length."""
-    return 1.0 if unit in (None, ORDER) else UNITS[str(unit)]
 
 
 def moments_of(values: pa.Array, unit: str | None) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
@@ -62,7 +57,7 @@ def moments_of(values: pa.Array, unit: str | None) -> tuple[pa.Array, npt.NDArra
     [5.0, 7.0]
     """
     numbers, is_none = numbers_of(values, LARGEST_OF_64_BITS)
-    seconds = pc.multiply(numbers, _seconds_each(unit))
+    seconds = pc.multiply(numbers, UNITS.get(str(unit), 1.0))
     if not is_none.any():
         return seconds, is_none
     dates, bad = seconds_of(values, None)
@@ -354,10 +349,10 @@ class LogTimes:
     def shown(self, time: Number) -> str:
         """A time as messages show it: a number with the date that it stands for."""
         if self.kind in NANOSECONDS:
-            return _date(_seconds(time, self.kind, self.unit))
+            return date_text(_seconds(time, self.kind, self.unit))
         if self.unit == ORDER:
             return str(time)
-        return f"{time} ({_date(_seconds(time, self.kind, self.unit))})"
+        return f"{time} ({date_text(_seconds(time, self.kind, self.unit))})"
 
     def __str__(self) -> str:
         """Return the first and the last."""
@@ -412,27 +407,22 @@ def _advice(times: LogTimes, fitting: list[str], is_small: bool) -> str:
     ends = (times.range.first, times.range.last)
     if fitting:
         (unit,) = fitting
-        dates = " to ".join(_date(_seconds(end, times.kind, unit)) for end in ends)
+        dates = " to ".join(date_text(_seconds(end, times.kind, unit)) for end in ends)
         return f"They fit {UNIT_WORDS[unit]} since 1970 ({dates}): give `--timestamp_unit {unit}`."
     if is_small:
         return (
             "Time intervals and cycles need more than an order of numbers: `--timestamp_unit` s, "
             "ms, us or ns says what they count."
         )
-    units = [_unit_of(end, times.kind) for end in ends]
-    if None not in units and units[0] != units[1]:
+    units = [unit for end in ends for unit in UNITS if _is_reasonable(end, end, times.kind, unit)]
+    if len(units) == len(ends) and units[0] != units[1]:
         first, last = (
-            f"{end} fits {UNIT_WORDS[str(unit)]} since 1970 "
-            f"({_date(_seconds(end, times.kind, str(unit)))})"
+            f"{end} fits {UNIT_WORDS[unit]} since 1970 "
+            f"({date_text(_seconds(end, times.kind, unit))})"
             for end, unit in zip(ends, units, strict=True)
         )
         return f"The column mixes units: {first}, {last}. Bring it to one; {GO_ON}."
     return f"Correct or leave out what is wrong, or give the unit; {GO_ON}."
-
-
-def _unit_of(time: Number, kind: str) -> str | None:
-    """The one unit in which a number is a time from 1990 to 2100."""
-    return next((unit for unit in UNITS if _is_reasonable(time, time, kind, unit)), None)
 
 
 def _is_reasonable(first: Number, last: Number, kind: str, unit: str) -> bool:
@@ -447,7 +437,7 @@ def _seconds(time: Number, kind: str, unit: str) -> float:
     return time * UNITS[unit]
 
 
-def _date(seconds: float) -> str:
+def date_text(seconds: float) -> str:
     """A date and time of ISO 8601 in UTC, whole seconds."""
     if abs(seconds) > 2**60:
         return "beyond all dates"

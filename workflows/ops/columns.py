@@ -75,11 +75,9 @@ class QuantileBuckets(StatOperator):
             numbers = _numbers(df, name)
             if np.isinf(numbers).any():
                 raise UnfitNumberError(f"{name!r}: expected finite numbers, found an infinite one.")
-            keys[name] = pa.array(bucket_keys(self._boundaries_of(name), name, numbers))
+            borders = self.boundaries[name] if isinstance(self.buckets, int) else self.buckets
+            keys[name] = pa.array(bucket_keys(borders, name, numbers))
         return frame_from_arrow(pa.table(keys))
-
-    def _boundaries_of(self, name: str) -> list[float]:
-        return self.boundaries[name] if isinstance(self.buckets, int) else self.buckets
 
     @property
     def output_dtype(self) -> Any:

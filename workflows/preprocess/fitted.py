@@ -143,16 +143,12 @@ class FittedWorkflow:
             elif isinstance(node.op, GroupHistories):
                 node.op.learn_from(group_of(self.workflow), grow)
             elif isinstance(node.op, StatOperator):
-                self._teach_number(node.op, node.input_columns.names[0])
+                for fitted in self.numbers.operators[node.input_columns.names[0]]:
+                    if type(fitted) is type(node.op):
+                        vars(node.op).update(vars(fitted))
             if isinstance(node.op, StatOperator):
                 node.op.fitted = not (grow and isinstance(node.op, Categorify | GroupHistories))
         workflow.fit_schema(schema)
-
-    def _teach_number(self, operator: Any, name: str) -> None:
-        """Have an operator of a number know what the one of its kind learned."""
-        for known in self.numbers.operators[name]:
-            if type(known) is type(operator):
-                vars(operator).update(vars(known))
 
     def rows(self, log: pd.DataFrame) -> Any:
         """Read rows of a log as files are read: what :meth:`histories` takes.
@@ -201,18 +197,6 @@ class FittedWorkflow:
         self.teach(workflow, self.workflow.input_schema)
         return workflow
 
-    @property
-    def _split(self) -> Split | None:
-        """The split as times of :meth:`rows` are: dates, or numbers as the log had them."""
-        has_dates = self.kept is None or self.kept.times in NANOSECONDS
-        return self.rules.split if has_dates else group_of(self.workflow).split
-
-    def with_rules(self, rules: SampleRules, split: Split | None) -> nvt.Workflow:
-        """The workflow as it was saved, with the rules of another log."""
-        group = group_of(self.workflow)
-        group.rules, group.split = rules, split
-        return self.workflow
-
     def samples(self, log: pd.DataFrame, mapping: str) -> pd.DataFrame:
         """Make the rows of train or test of a log, as ``preprocess --layout samples`` writes them.
 
@@ -231,7 +215,10 @@ class FittedWorkflow:
         from .write_samples import AllUsers, SamplesOfUsers  # TensorFlow, which fitting leaves out
 
         rows = Dataset(self.rows(log), cpu=None)
-        workflow = self._workflow_of(self._split)
+        # As times of `rows` are: dates, or numbers as the log had them.
+        has_dates = self.kept is None or self.kept.times in NANOSECONDS
+        split = self.rules.split if has_dates else group_of(self.workflow).split
+        workflow = self._workflow_of(split)
         with TemporaryDirectory(prefix="merlin-sim-users-") as directory:
             writer = DatasetWriter(workflow, rows, Path(directory), SingleProcess())
             writer.write_users().refuse_counted(writer.group, "the log", [mapping])

@@ -41,7 +41,7 @@ from ..schedulers import written_by_task
 from ..text_lines import bad_rows_of
 from ..times import TimeRange, joined, known_times, text_of_time
 from ..vocabularies import CATEGORIES
-from .dataset_writer import DatasetWriter, fitted_numbers, keys_of
+from .dataset_writer import DatasetWriter, fitted_numbers, group_of, keys_of
 from .earlier_histories import HISTORY, EarlierHistories, kept_for_next
 from .fitted import write_fitted
 from .graph import behaviour_graph, place_columns
@@ -120,7 +120,10 @@ class _Run:
         settings, summary = self.settings, self.summary
         (self.work / EVENTS).mkdir(parents=True)
         (self.directory / HISTORY).mkdir()
-        given = self._read_given()
+        given: Given = {}
+        if settings.given is not None and settings.fits:
+            given, bad = settings.given()
+            summary.bad_rows.append(bad)
         dealt = self._read_interactions()
         summary.refuse_times_that_leave_a_part_empty()
         self._choose_users(given, *dealt)
@@ -134,13 +137,6 @@ class _Run:
         shutil.rmtree(self.work)
 
     # ---- read ----
-
-    def _read_given(self) -> Given:
-        if self.settings.given is None or not self.settings.fits:
-            return {}
-        given, bad = self.settings.given()
-        self.summary.bad_rows.append(bad)
-        return given
 
     def _read_interactions(self) -> tuple[int, DealtFiles, DealtFiles | None]:
         """Deal the log out to buckets by users, and the earlier histories; say where both are."""
@@ -443,7 +439,9 @@ class _Run:
         grown_from = settings.fitted if settings.grow else None
         fitted = workflow
         if not settings.fits and settings.fitted is not None:
-            fitted = settings.fitted.with_rules(group.rules, group.split)
+            fitted = settings.fitted.workflow
+            own = group_of(fitted)
+            own.rules, own.split = group.rules, group.split
         write_fitted(directory, fitted, self._kept_for_next(group), grown_from)
         summary.rows = written.rows
         if settings.layout == SAMPLES:
