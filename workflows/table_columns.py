@@ -63,13 +63,6 @@ LABEL_WORDS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
 EXPECTED_LABEL = "0 or 1"
 
 
-def text_columns(names: Sequence[str], columns: BehaviourColumns) -> pa.Schema:
-    """The schema of a CSV file: all text, but for the timestamp, which each row is asked for."""
-    return pa.schema(
-        [(name, pa.int64() if name == columns.timestamp else pa.string()) for name in names]
-    )
-
-
 def check_types(schemas: Sequence[tuple[Path, pa.Schema]], columns: BehaviourColumns) -> None:
     """Refuse files, with all that is wrong, whose columns cannot be keys, times or features."""
     problems = []

@@ -20,14 +20,7 @@ from .behaviour_columns import BehaviourColumns
 from .csv_file import CsvReader, header_of, is_csv
 from .feature import UNITS
 from .fitted_numbers import NOTHING_LEARNED, FittedNumbers
-from .table_columns import (
-    can_be_label,
-    check_types,
-    clean_columns,
-    decimal_problems,
-    labels_of,
-    text_columns,
-)
+from .table_columns import can_be_label, check_types, clean_columns, decimal_problems, labels_of
 from .text_lines import BadRow, Piece
 from .times import (
     DATE,
@@ -108,7 +101,8 @@ class TableLog:
                 names = header_of(path)
                 block = TableBlock(path, path.stat().st_size, None, 0)
                 problems += decimal_problems(path, names, self.columns)
-                return text_columns(names, self.columns), [block]
+                of_time = {self.columns.timestamp: pa.int64()}  # each row is asked for its own
+                return pa.schema([(n, of_time.get(n, pa.string())) for n in names]), [block]
             metadata, schema = read_footer(path)
             return schema, _row_groups(path, metadata) if metadata.num_rows else []
         except OSError as error:
@@ -122,11 +116,16 @@ class TableLog:
         return self._blocks[0].path
 
     @cached_property
-    def _timestamp_kind(self) -> str:
-        """What times are that are text: as the first of them."""
+    def _times(self) -> str | pa.DataType:
+        """What times are: the type of all files' column; of text the kind of the first of them."""
+        path, name = self.first_file, self.columns.timestamp
+        stored = pa.string() if is_csv(path) else read_footer(path)[1].field(name).type
+        if not is_text(stored):
+            return stored
         for path in dict.fromkeys(block.path for block in self._blocks):
             try:
-                with contextlib.closing(self._texts_of_times(path)) as texts:
+                with contextlib.closing(_batches(path, [name])) as batches:
+                    texts = (batch.column(0) for batch in batches)
                     kind = next(filter(None, map(kind_of_timestamp, texts)), None)
             except UNREADABLE as error:
                 raise MerlinSimError(f"{path}: cannot be read ({why(error)}).") from error
@@ -134,21 +133,13 @@ class TableLog:
                 return kind
         return INTEGER
 
-    def _texts_of_times(self, path: Path) -> Generator[pa.Array, None, None]:
-        name = self.columns.timestamp
-        if self._has_texts_of_times(path):
-            with contextlib.closing(_batches(path, [name])) as batches:
-                for batch in batches:
-                    yield batch.column(0)
-
-    def _has_texts_of_times(self, path: Path) -> bool:
-        """Whether times are text there; they are in CSV."""
-        return is_csv(path) or is_text(read_footer(path)[1].field(self.columns.timestamp).type)
+    @property
+    def _kind_of_text(self) -> str:
+        return self._times if isinstance(self._times, str) else ""
 
     def blocks(self) -> list[TableBlock]:
         """What can be read on its own, in order."""
-        if self._blocks and self._has_texts_of_times(self._blocks[0].path):
-            _ = self._timestamp_kind  # the same in every worker
+        _ = self._times  # the same in every worker
         return self._blocks
 
     def size(self) -> int:
@@ -166,9 +157,7 @@ class TableLog:
             MerlinSimError: Where the log's times are of another kind.
         """
         path, name = self.first_file, self.columns.timestamp
-        is_of_text = self._has_texts_of_times(path)
-        kind = self._timestamp_kind if is_of_text else read_footer(path)[1].field(name).type
-        time, expected = time_from_text(text, kind)
+        time, expected = time_from_text(text, self._times)
         unit = self.columns.features.timestamp_unit
         if time is None and unit in UNITS and expected != EXPECTED_TIME[DATE]:
             time = count_of_date(text, unit)
@@ -186,9 +175,7 @@ class TableLog:
 
         Times of one kind can be compared; ``"date in us"`` counts microseconds since 1970.
         """
-        if self._has_texts_of_times(self.first_file):
-            return self._timestamp_kind
-        return kind_of_times(read_footer(self.first_file)[1].field(self.columns.timestamp).type)
+        return self._times if isinstance(self._times, str) else kind_of_times(self._times)
 
     def read(self, block: TableBlock) -> Generator[Piece, None, None]:
         """Read a block; closing this ends it early."""
@@ -199,8 +186,7 @@ class TableLog:
             with pq.ParquetFile(block.path) as file:
                 table = file.read_row_group(block.group, columns=list(self.columns.log))
             rows = table.num_rows
-            kind = self._timestamp_kind if is_text(table[self.columns.timestamp].type) else ""
-            table, bad = clean_columns(table, self.columns, kind, self.fitted)
+            table, bad = clean_columns(table, self.columns, self._kind_of_text, self.fitted)
         except UNREADABLE as error:
             raise MerlinSimError(
                 f"{block.path}, row group {block.group} (after row {block.first_row:,}): cannot be "
@@ -215,7 +201,7 @@ class TableLog:
             with CsvReader(block.path, list(self.columns.log), ragged) as reader:
                 for batch, done in reader.batches():
                     table = pa.Table.from_batches([batch])
-                    kind = self._timestamp_kind
+                    kind = self._kind_of_text
                     table, bad = clean_columns(table, self.columns, kind, self.fitted)
                     rows, bad = _number_rows(batch.num_rows, bad, ragged, taken)
                     yield Piece(table, rows, bad, min(done, block.size))
@@ -224,7 +210,7 @@ class TableLog:
             raise MerlinSimError(f"{block.path}, after row {taken:,}: {error}.") from error
         if ragged:
             rows, bad = _number_rows(0, [], ragged, taken)
-            empty = clean_columns(pa.table({}), self.columns, self._timestamp_kind, empty=True)[0]
+            empty = clean_columns(pa.table({}), self.columns, self._kind_of_text, empty=True)[0]
             yield Piece(empty, rows, bad, block.size)
 
 

@@ -46,13 +46,7 @@ from .earlier_histories import HISTORY, EarlierHistories, kept_for_next
 from .fitted import write_fitted
 from .graph import behaviour_graph, place_columns
 from .kept_users import EVENTS, Given, KeepLongUsers
-from .settings import (
-    SAMPLES,
-    Settings,
-    refuse_what_cannot_be_built,
-    split_in_words,
-    split_of,
-)
+from .settings import SAMPLES, Settings, refuse_what_cannot_be_built, split_in_words, split_of
 from .summary import Summary
 from .user_buckets import BUCKETS, DealtFiles, LogDealer, deal_log, number_of_buckets
 
