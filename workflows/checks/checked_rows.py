@@ -164,7 +164,7 @@ class StoredRows:
                 for batch in row_pieces(file, group, names, BATCH_ROWS):
                     ranks = (row + np.arange(batch.num_rows)) / file.metadata.num_rows
                     columns = {name: decode(batch[name]) for name in batch.schema.names}
-                    self._check(columns, lambda n, row=row: f"{path}, row {row + n + 1}")
+                    self._check(path, row, columns)
                     row += batch.num_rows
                     values = {name: _numbers(columns[name]) for name in single}
                     labels = values.pop(label).astype(np.int8)
@@ -174,13 +174,13 @@ class StoredRows:
                 f"{path}, row group {group}: cannot be read ({why(error)})."
             ) from error
 
-    def _check(self, columns: dict[str, Column], where: Callable[[int], str]) -> None:
+    def _check(self, path: Path, first: int, columns: dict[str, Column]) -> None:
         """Refuse missing values, and labels and ids that cannot be; any number may be."""
         for name, column in columns.items():
             is_id = name in self._row_check.largest and column.offsets is None
             if not is_id and name not in self._row_check.labels:
                 column = column._replace(values=column.values[:0])
-            self._row_check(name, column, where)
+            self._row_check(name, column, lambda row: f"{path}, row {first + row + 1}")
 
 
 def _numbers(column: Column) -> Array:
