@@ -147,15 +147,7 @@ class TableLog:
         return sum(block.size for block in self._blocks)
 
     def time_of(self, text: str, option: str) -> int | float:
-        """A time that a person gave, as the number that the log's times become.
-
-        Args:
-            text: A number, or a date and time.
-            option: What gave it, for messages.
-
-        Raises:
-            MerlinSimError: Where the log's times are of another kind.
-        """
+        """A time that a person gave by an option, as the number that the log's times become."""
         path, name = self.first_file, self.columns.timestamp
         time, expected = time_from_text(text, self._times)
         unit = self.columns.features.timestamp_unit

@@ -93,10 +93,8 @@ def _count(groups: Array, labels: Array, mask: int, counts: Array) -> None:
 class FeatureCounts:
     """Counts a feature's rows by value and label, of what trains and of what tests.
 
-    Args:
-        name: Its name.
-        size: How many ids it has, the padding counted; None for a number, which is put in buckets
-            of about as many rows each.
+    Its size is how many ids it has, the padding counted; None for a number, which is put in
+    buckets of about as many rows each.
     """
 
     def __init__(self, name: str, size: int | None) -> None:
@@ -177,11 +175,7 @@ def auc_of_counts(scores: Array, counts: Array) -> float | None:
 
 
 class OrderCounts:
-    """Counts rows by a score of an order that no behaviour made, and by label.
-
-    Args:
-        scores: How many scores there are.
-    """
+    """Counts rows by a score of an order that no behaviour made, and by label."""
 
     def __init__(self, scores: int) -> None:
         """Begin with nothing counted."""
@@ -229,8 +223,7 @@ def key_ranks(vocabulary: Path, size: int) -> Array | None:
 class UserCounts:
     """Counts users of a mapping: who has a history, who has positives.
 
-    Args:
-        size: How many ids there are, the padding counted; None for no users.
+    The size is how many ids there are, the padding counted; None for no users.
     """
 
     def __init__(self, size: int | None) -> None:

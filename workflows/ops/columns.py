@@ -160,12 +160,7 @@ def _boundaries(name: str, values: Array, counts: Array, buckets: int) -> list[f
 
 @register
 class SplitKeys(nvt.ops.Operator):
-    """Make a list of keys of a text with a separator; ``Categorify`` makes ids of them.
-
-    Args:
-        longest: How many keys are kept, the first.
-        separator: What stands between them.
-    """
+    """Make a list of the first keys of a text with a separator, for ``Categorify``."""
 
     def __init__(self, longest: int, separator: str = "|") -> None:
         """Store the arguments."""

@@ -406,11 +406,7 @@ class GroupHistories(StatOperator):
         ]
 
     def fit_finalize(self, dask_stats: ItemStatistics) -> None:
-        """Keep what was learned.
-
-        Raises:
-            MerlinSimError: Where a user stands in several partitions.
-        """
+        """Keep what was learned; refuse users who stand in several partitions."""
         self._refuse_split(dask_stats.users)
         self.items = self.items.fitted_on(dask_stats)
         self.counts_events = bool(self.columns.features.encodings)

@@ -70,13 +70,10 @@ def add_up(keys: pa.Array, counts: Array) -> tuple[pa.Array, Array]:
 
 
 class KeyIndex:
-    """Positions of keys in an array of different keys.
+    """Positions of keys in an array of different keys, none null.
 
     >>> KeyIndex(pa.array(["b", "a"])).positions(pa.array(["a", "c", "a", None, "b"])).tolist()
     [1, -1, 1, -1, 0]
-
-    Args:
-        keys: Different keys, without nulls.
     """
 
     def __init__(self, keys: pa.Array) -> None:

@@ -61,9 +61,6 @@ def register(cls: Any = None, name: str | None = None) -> Any:
             ``from_config``, or else the constructor, makes it again. One that learns has
             ``get_learned(directory) -> dict``, JSON, and ``set_learned(learned, directory)``.
         name: What files call it; the class's name if None.
-
-    Raises:
-        MerlinSimError: Where the class lacks one of these, or another one has the name.
     """
     if cls is None:
         return lambda decorated: register(decorated, name)

@@ -39,18 +39,11 @@ DTYPE, TAG, SELECTOR = "__dtype__", "__tag__", "__selector__"
 
 
 def save_workflow(workflow: nvt.Workflow, directory: Path | str, **more: Any) -> None:
-    """Save a fitted workflow to a directory, which may hold other files.
+    """Save a fitted workflow, of NVTabular's or registered operators, to a directory.
 
-    A workflow that was saved there before is replaced. The JSON file is written last, so a
-    workflow is there whole, or as it was before.
-
-    Args:
-        workflow: The workflow, whose operators are NVTabular's or registered.
-        directory: The directory; it is made if it is not there.
-        more: Further sections of the JSON file, which :func:`read_workflow_document` gives back.
-
-    Raises:
-        MerlinSimError: Where the workflow is not fitted, or something of it cannot be saved.
+    The directory may hold other files. A workflow that was saved there before is replaced. The JSON
+    file is written last, so a workflow is there whole, or as it was before. ``more`` are further
+    sections of it, which :func:`read_workflow_document` gives back.
     """
     directory = Path(directory)
     taken = sorted({*SAVED, DIGEST} & set(more))
@@ -86,13 +79,7 @@ def save_workflow(workflow: nvt.Workflow, directory: Path | str, **more: Any) ->
 def load_workflow(directory: Path | str, operators: Iterable[type[Operator]] = ()) -> nvt.Workflow:
     """Load a workflow that :func:`save_workflow` saved, perhaps elsewhere.
 
-    Args:
-        directory: Where ``workflow.json`` is.
-        operators: Classes of operators that it may name beside those that are registered.
-
-    Raises:
-        MerlinSimError: Where a file is missing or not as it was written, or the workflow names an
-            operator that is not registered.
+    It may name ``operators`` beside those that are registered.
     """
     path = Path(directory).absolute() / WORKFLOW_FILE
     document = read_workflow_document(directory)

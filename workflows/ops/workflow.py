@@ -56,15 +56,12 @@ class Workflow(nvt.Workflow):
 class TemporaryFiles:
     """A directory that lasts until it is removed, or as long as this object.
 
-    A copy in another process leaves it to the first process to remove it.
+    A copy in another process leaves it to the first process to remove it. It is made among the
+    system's temporary files, unless it is to be ``beside`` others.
 
     >>> files = TemporaryFiles("example-")
     >>> files.path.is_dir()
     True
-
-    Args:
-        prefix: What its name begins with.
-        beside: Where it is made; among the system's temporary files if None.
     """
 
     def __init__(self, prefix: str, beside: Path | None = None) -> None:
@@ -97,11 +94,8 @@ LOOKED_AT = 1000
 def fitting_on(workflow: nvt.Workflow, compute: Compute) -> Iterator[None]:
     """Have a workflow's ``fit`` compute where a scheduler does.
 
-    Without a client of Dask NVTabular fits one partition after the other.
-
-    Args:
-        workflow: The workflow.
-        compute: Computes delayed values that do not depend on each other; gives them in any order.
+    Without a client of Dask NVTabular fits one partition after the other. ``compute`` is given
+    delayed values that do not depend on each other, and gives them in any order.
     """
     former = workflow.executor
     workflow.executor = _ScheduledExecutor(former._executor, compute)

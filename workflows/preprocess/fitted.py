@@ -87,11 +87,7 @@ class FittedWorkflow:
 
     @classmethod
     def load(cls, directory: Path | str) -> FittedWorkflow:
-        """Load the workflow of a dataset directory.
-
-        Raises:
-            MerlinSimError: Where a file is missing, changed or of an unknown version.
-        """
+        """Load the workflow of a dataset directory."""
         path = Path(directory) / WORKFLOW_FILE
         record, document = _histories(path)
         columns, rules, numbers = _learned(path, record, document)
@@ -129,10 +125,7 @@ class FittedWorkflow:
     def teach(self, workflow: nvt.Workflow, schema: Schema, grow: bool = False) -> None:
         """Have another graph of the same log know what this one learned.
 
-        Args:
-            workflow: It ends in GroupHistories.
-            schema: Of the columns that it is given.
-            grow: Whether it will be fitted on more rows, in which new keys get the next ids.
+        Where it is to ``grow``, it will be fitted on more rows, whose new keys get the next ids.
         """
         workflow.fit_schema(schema)
         known = {name: op for op in _categorifies(self.workflow) for name in op.categories}
@@ -155,11 +148,6 @@ class FittedWorkflow:
 
         Without features beside ids, and without behaviours, it takes a log's frame as it is, too.
         Such a log needs no columns of item features: they are known of each item.
-
-        Raises:
-            MerlinSimError: With the columns that are not there, or the first row that cannot be
-                read, from 1; or where times cannot be in the unit that the workflow was fitted
-                with.
         """
         table, name = pa.Table.from_pandas(log, preserve_index=False), self.columns.timestamp
         read = self.columns
@@ -198,12 +186,7 @@ class FittedWorkflow:
         return workflow
 
     def samples(self, log: pd.DataFrame, mapping: str) -> pd.DataFrame:
-        """Make the rows of train or test of a log, as ``preprocess --layout samples`` writes them.
-
-        Raises:
-            MerlinSimError: Where given files were the split: a frame does not say whose it is. Or
-                where `encodings` counted an interaction that is to become a sample.
-        """
+        """Make the rows of a mapping of a log, as ``preprocess --layout samples`` writes them."""
         if self.rules.test_files is not None:
             raise MerlinSimError(
                 "The dataset was split by given files, which rows of a frame do not tell: expected "
@@ -316,17 +299,8 @@ def write_dataset(
 
     The directory has ``users/*.parquet``, ``schema.pbtxt``, ``feature_spec.yaml``, the
     vocabularies in ``categories/`` and the workflow itself; it appears whole or not at all.
-
-    Args:
-        workflow: The fitted workflow.
-        dataset: The log: all rows, those that train and those that test.
-        output: The dataset directory.
-        overwrite: Replace a directory that holds something.
-        scheduler: Where to work; this process if None.
-
-    Raises:
-        MerlinSimError: Where the workflow ends in something else or was not fitted, or a user
-            stands in several partitions.
+    ``dataset`` has all rows, those that train and those that test, all rows of a user in one
+    partition. Without a scheduler this process works.
     """
     group = group_of(workflow)
     if group.items.table is None:
@@ -349,11 +323,7 @@ def rows_that_train(workflow: nvt.Workflow, dataset: Dataset) -> Dataset:
     """The rows of a log that train, by the split of the workflow's ``GroupHistories``.
 
     ``workflow.fit`` learns from the rows that it is given: ids and numbers that are fitted on
-    these know nothing of the rows that test.
-
-    Args:
-        workflow: It ends in ``GroupHistories``.
-        dataset: The log; all rows of a user stand in one partition.
+    these know nothing of the rows that test. All rows of a user stand in one partition.
     """
     group = group_of(workflow)
     _refuse_missing_columns(workflow, dataset)

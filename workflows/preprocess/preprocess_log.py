@@ -69,12 +69,7 @@ class PreprocessLog(Settings):
     """Makes a dataset directory of a log."""
 
     def write(self, output: Path, *, overwrite: bool = False) -> Summary:
-        """Write the dataset directory ``output``; it appears whole or not at all.
-
-        Args:
-            output: The dataset directory.
-            overwrite: Replace a directory that holds something.
-        """
+        """Write the dataset directory ``output``; it appears whole or not at all."""
         source = self.source
         if self.fitted is not None:
             source = source.checked_with(self.fitted.numbers)

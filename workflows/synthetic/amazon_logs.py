@@ -114,12 +114,8 @@ def synthesize(
 ) -> RawFiles:
     """Write ``reviews_Books.json`` and ``meta_Books.json`` into an existing directory.
 
-    Args:
-        directory: Where to write.
-        behaviour: What the users do.
-        missing_metadata: Share of items without a line in the metadata file.
-        review_text: Characters of review text per line; the real log has about 700.
-        compress: Write ``.json.gz``.
+    ``missing_metadata`` is the share of items without a line in the metadata file, ``review_text``
+    the characters of text in a review: the real log has about 700.
     """
     if not 0 <= missing_metadata <= 1:
         raise MerlinSimError(

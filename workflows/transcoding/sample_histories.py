@@ -184,14 +184,8 @@ def read_rows(dataset: DatasetDirectory, *channels: str) -> Iterator[tuple[int, 
 class Samples:
     """All rows of a dataset of samples as numbers; the histories stay in the files.
 
-    Args:
-        dataset: A dataset of samples.
-        of_users: Of each user feature but the first, gets its id by user.
-        of_items: The same of items; what is known of them already is compared.
-        report: Gets the number of rows that were read.
-
-    Raises:
-        MerlinSimError: Where a row cannot be, or a user or item has two ids of a feature.
+    ``of_users`` and ``of_items`` get the id of each of their features but the first, by user and by
+    item; what is known of items already is compared.
     """
 
     def __init__(
@@ -237,12 +231,7 @@ class Samples:
 class UserHistories:
     """The whole history of each user, from which the samples' histories are cut.
 
-    Args:
-        samples: All rows.
-        report: Gets the number of rows that were compared.
-
-    Raises:
-        MerlinSimError: Where there is no such history, with the rows that show it.
+    Where there is none, the rows that show it are refused.
     """
 
     def __init__(self, samples: Samples, report: Report) -> None:
