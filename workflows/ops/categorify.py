@@ -222,21 +222,17 @@ class Categorify(nvt.ops.Categorify):
                 )
         encoded = {name: df[name] for name in df.columns}
         for name in col_selector.names:
-            codes = None if self._has_buckets(name) else self._codes(name, df[name])
+            codes = self._codes(name, df[name])
             codes = self._codes_of_nvtabular(name, df[name]) if codes is None else codes
             encoded[name] = pd.Series(codes, df.index, copy=False)
         return new_frame(encoded, like=df)
 
-    def _has_buckets(self, name: str) -> bool:
-        """Whether NVTabular hashes a column's unknown keys."""
-        buckets = self.num_buckets
-        if isinstance(buckets, dict):
-            return self._storage(name) in buckets
-        return buckets is not None
-
     def _codes(self, name: str, series: pd.Series) -> Any:
         """Look a column's keys up; None where NVTabular alone knows how."""
-        storage = self._storage(name)
+        storage, buckets = self._storage(name), self.num_buckets
+        are_hashed = storage in buckets if isinstance(buckets, dict) else buckets is not None
+        if are_hashed:  # those that are unknown
+            return None
         keys = keys_of_file(self.categories[storage], storage)
         values = arrow_of(series)
         is_coded = pa.types.is_dictionary(values.type)  # each different key is looked up once

@@ -211,7 +211,8 @@ def _write_keys(counted: list[Counted], name: str, plan: KeyCount) -> tuple[str,
     is_early = not rules.most_codes and rules.order != FREQUENCY  # others order rare keys too
     least = rules.threshold if is_early else 0
     with ThreadPoolExecutor(count_cores()) as threads:
-        parts = range(_parts_of(files[0]))
+        with pa.OSFile(str(written_by_task(files[0]))) as opened:
+            parts = range(pa.ipc.open_file(opened).num_record_batches)
         added = [*threads.map(lambda part: _add_up_part(files, part, kind, least), parts)]
     left_out = sum(rare for _, _, rare in added)
     counts = np.concatenate([numbers for _, numbers, _ in added])
@@ -243,12 +244,6 @@ def _write_keys(counted: list[Counted], name: str, plan: KeyCount) -> tuple[str,
     with whole_file(Path(f"{directory}/meta.{name}.parquet")) as whole:
         pd.DataFrame(meta).to_parquet(whole)
     return name, path
-
-
-def _parts_of(file: Path) -> int:
-    with pa.OSFile(str(written_by_task(file))) as opened:
-        parts: int = pa.ipc.open_file(opened).num_record_batches
-        return parts
 
 
 def _add_up_part(

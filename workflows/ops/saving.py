@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -178,7 +178,7 @@ def _document(workflow: nvt.Workflow, found: Sequence[Operator], directory: Path
                 "operator": next(n for n, op in enumerate(found) if op is node.op),
                 "selector": _plain(node.selector, "selector"),
                 "parents": [number_of[id(parent)] for parent in node.parents],
-                "dependencies": [_numbers(one, number_of) for one in node.dependencies],
+                "dependencies": _each(node.dependencies, lambda one: number_of[id(one)]),
                 "columns": [_dtype_record(column) for column in node.output_schema],
             }
             for node in nodes
@@ -186,10 +186,9 @@ def _document(workflow: nvt.Workflow, found: Sequence[Operator], directory: Path
     }
 
 
-def _numbers(nodes: Any, number_of: Mapping[int, int]) -> Any:
-    if isinstance(nodes, list):
-        return [_numbers(node, number_of) for node in nodes]
-    return number_of[id(nodes)]
+def _each(one: Any, make: Callable[[Any], Any]) -> Any:
+    """Make something of a node, or of each in lists of them."""
+    return [_each(part, make) for part in one] if isinstance(one, list) else make(one)
 
 
 def _dtype_record(column: Any) -> dict[str, Any]:
@@ -308,7 +307,7 @@ def _made(document: Mapping[str, Any], made: Sequence[Operator]) -> nvt.Workflow
         node.op = made[record["operator"]]
         node.selector = _from_plain(record["selector"])
         node.parents = [nodes[number] for number in record["parents"]]
-        node.dependencies = [_nodes(one, nodes) for one in record["dependencies"]]
+        node.dependencies = _each(record["dependencies"], nodes.__getitem__)
         for upstream in node.parents_with_dependencies:
             upstream.children.append(node)
         if (form := FORMS.get(type(node.op))) is not None:
@@ -326,10 +325,6 @@ def _made(document: Mapping[str, Any], made: Sequence[Operator]) -> nvt.Workflow
             ).with_shape(stated.shape)
     workflow.graph.construct_schema(root, preserve_dtypes=True)
     return workflow
-
-
-def _nodes(numbers: Any, nodes: list[Any]) -> Any:
-    return [_nodes(n, nodes) for n in numbers] if isinstance(numbers, list) else nodes[numbers]
 
 
 def make_operator(

@@ -27,7 +27,7 @@ from ...schemas.item_table import COUNT, KEY
 from ...schemas.parquet import read_footer, type_in_words
 from ...schemas.users_layout import POPULARITY, SAMPLE
 from ...schemas.users_layout import USERS as USERS_LAYOUT
-from ..behaviour_columns import PLACE, BehaviourColumns
+from ..behaviour_columns import PLACE
 from ..dataset_spec import EVENTS as COUNTED_EVENTS
 from ..dataset_spec import ITEM_CHANGES
 from ..fitted_numbers import FittedNumbers
@@ -36,7 +36,7 @@ from ..ops.categorify import Categorify
 from ..ops.group_histories import GroupHistories
 from ..ops.key_index import ABSENT, KeyIndex
 from ..ops.workflow import Workflow, fitting_on
-from ..rules import ALL_ROWS, LATEST, VALIDATION, SampleRules, Split
+from ..rules import ALL_ROWS, LATEST, VALIDATION, SampleRules
 from ..schedulers import written_by_task
 from ..text_lines import bad_rows_of
 from ..times import TimeRange, joined, known_times, text_of_time
@@ -116,8 +116,7 @@ class _Run:
         dealt = self._read_interactions()
         summary.refuse_times_that_leave_a_part_empty()
         self._choose_users(given, *dealt)
-        columns, rules, split = self._settled_by_log(tuple(given))
-        workflow = self._workflow(columns, rules, split)
+        workflow = self._workflow(given)
         if settings.fits:
             self._fit(workflow, given)
         if settings.fitted is not None:
@@ -244,24 +243,6 @@ class _Run:
 
     # ---- graph ----
 
-    def _settled_by_log(
-        self, given: tuple[str, ...]
-    ) -> tuple[BehaviourColumns, SampleRules, Split | None]:
-        """The columns and rules, with what only the log says.
-
-        That is what validates, whether times are equal, and which features change.
-        """
-        settings, summary = self.settings, self.summary
-        columns = settings.columns
-        rules = self._with_newest_validation()
-        has_equal_times = bool(summary.file_order.same_time) or settings.earlier is not None
-        columns = replace(
-            columns,
-            own_time_excluded=columns.own_time_excluded and has_equal_times,
-            steady=(*summary.steady, *given),
-        )
-        return columns, rules, split_of(rules, settings.source)
-
     def _with_newest_validation(self) -> SampleRules:
         """The rules, with a part that validates where they ask for one and name none.
 
@@ -293,12 +274,20 @@ class _Run:
         )
         return replace(rules, validation_from=text)
 
-    def _workflow(
-        self, columns: BehaviourColumns, rules: SampleRules, split: Split | None
-    ) -> nvt.Workflow:
-        """The graph, with what the fitted workflow learned where there is one."""
-        settings, fitted = self.settings, self.settings.fitted
-        more = place_columns(columns)
+    def _workflow(self, given: Given) -> nvt.Workflow:
+        """The graph, with what the fitted workflow learned where there is one.
+
+        Only the log says what validates, whether times are equal, and which features change.
+        """
+        settings, summary, fitted = self.settings, self.summary, self.settings.fitted
+        rules, columns = self._with_newest_validation(), settings.columns
+        has_equal_times = bool(summary.file_order.same_time) or settings.earlier is not None
+        columns = replace(
+            columns,
+            own_time_excluded=columns.own_time_excluded and has_equal_times,
+            steady=(*summary.steady, *given),
+        )
+        split, more = split_of(rules, settings.source), place_columns(columns)
         node = behaviour_graph(columns, rules, split, str(self.work / "vocabularies"), more)
         workflow = Workflow(node)
         schema = self._events().dataset().schema
@@ -306,7 +295,7 @@ class _Run:
             workflow.fit_schema(schema)
             if fitted is not None:
                 fitted.teach(workflow, schema, grow=settings.grow)
-                self.summary.grown = dict(fitted.sizes) if settings.grow else {}
+                summary.grown = dict(fitted.sizes) if settings.grow else {}
         return workflow
 
     def _events(self) -> Events:
@@ -431,7 +420,13 @@ class _Run:
             fitted = settings.fitted.workflow
             own = group_of(fitted)
             own.rules, own.split = group.rules, group.split
-        write_fitted(directory, fitted, self._kept_for_next(group), grown_from)
+        kept = EarlierHistories(
+            directory,
+            kept_for_next(group.columns, group.rules),
+            settings.source.time_kind(),
+            {path.name: sha256(path) for path in sorted((directory / HISTORY).glob("*.parquet"))},
+        )
+        write_fitted(directory, fitted, kept, grown_from)
         summary.rows = written.rows
         if settings.layout == SAMPLES:
             self._write_samples(group.rules)
@@ -473,16 +468,6 @@ class _Run:
                 f"{settings.files}: expected samples in {mapping}, found none: {by} "
                 f"leaves it no interaction with enough before it.{hint}",
             )
-
-    def _kept_for_next(self, group: GroupHistories) -> EarlierHistories:
-        """What a later log's histories go on from."""
-        files = sorted((self.directory / HISTORY).glob("*.parquet"))
-        return EarlierHistories(
-            self.directory,
-            kept_for_next(group.columns, group.rules),
-            self.settings.source.time_kind(),
-            {path.name: sha256(path) for path in files},
-        )
 
 
 def newest_tenth(times: npt.NDArray[Any]) -> Any:
