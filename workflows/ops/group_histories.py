@@ -266,13 +266,7 @@ class GroupHistories(StatOperator):
         numbers = tuple(name for name in numbers if name != SECONDS)
         return (*names, *self._part_columns(), *numbers)
 
-    def compute_selector(
-        self,
-        input_schema: Schema,
-        selector: Any,
-        parents_selector: Any = None,
-        dependencies_selector: Any = None,
-    ) -> Any:
+    def compute_selector(self, input_schema: Schema, *selectors: Any) -> Any:
         """Take all columns."""
         return nvt.ColumnSelector(list(input_schema.column_names))
 
