@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +50,6 @@ class Finding:
     problem: bool
     says: str
     """The same to be read."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """It as JSON holds it."""
-        return asdict(self)
 
 
 def share_finding(

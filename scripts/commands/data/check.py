@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,7 +54,7 @@ def command(dataset_dir: Path, feature_spec: str, largest_auc: float, as_json: b
             "dataset": str(dataset_dir),
             "rows": check.rows,
             "problems": len(problems),
-            "findings": [finding.to_dict() for finding in findings],
+            "findings": [asdict(finding) for finding in findings],
         }
         click.echo(json.dumps(document, indent=2))
     else:
