@@ -356,11 +356,7 @@ class BehaviourColumns:
 
 
 def roles_of_labels(labels: Any) -> Any:
-    """What labels alone say: what was taken joins the history, and all are samples.
-
-    >>> [roles_of_labels(label) for label in (1, 0)] == [TAKEN, SHOWN]
-    True
-    """
+    """What labels alone say: what was taken joins the history, and all are samples."""
     return labels * (TAKEN - SHOWN) + SHOWN
 
 

@@ -65,11 +65,7 @@ def read_features(path: Path) -> FeatureSet:
 
 
 def features_from_plain(plain: Any, where: str) -> FeatureSet:
-    """Read features as a workflow.json holds them.
-
-    >>> features_from_plain({"features": {"price": {"type": "number", "of": "item"}}}, "x").columns
-    ('price',)
-    """
+    """Read features as a workflow.json holds them."""
     reader = _Reader(where, None, [])
     features = reader.read(plain)
     if reader.problems:

@@ -164,11 +164,7 @@ def ranks(array: pa.Array) -> Any:
 
 
 def order_of_rows(keys: list[Any]) -> Any:
-    """Order rows by several columns of small numbers, the first counting most.
-
-    >>> order_of_rows([np.array([1, 0, 1]), np.array([5, 7, 2])]).tolist()
-    [1, 2, 0]
-    """
+    """Order rows by several columns of small numbers, the first counting most."""
     joined = join_keys(keys)
     return np.lexsort(keys[::-1]) if joined is None else np.argsort(joined, kind="stable")
 

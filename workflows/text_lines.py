@@ -305,10 +305,6 @@ def _check_value(field: pa.Field, value: Any) -> str | None:
 
 
 def shown(line: bytes) -> str:
-    """The beginning of a line, as a message shows it.
-
-    >>> shown(b"abc")
-    "'abc'"
-    """
+    """The beginning of a line, as a message shows it."""
     text = line.decode("utf-8", "replace").strip()
     return repr(text if len(text) <= SHOWN else text[:SHOWN] + "...")

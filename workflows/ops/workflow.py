@@ -58,10 +58,6 @@ class TemporaryFiles:
 
     A copy in another process leaves it to the first process to remove it. It is made among the
     system's temporary files, unless it is to be ``beside`` others.
-
-    >>> files = TemporaryFiles("example-")
-    >>> files.path.is_dir()
-    True
     """
 
     def __init__(self, prefix: str, beside: Path | None = None) -> None:

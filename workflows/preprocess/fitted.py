@@ -64,13 +64,7 @@ WORKFLOW_FILE = "workflow.json"
 
 @dataclass(frozen=True)
 class FittedWorkflow:
-    """A workflow that was fitted before, perhaps elsewhere; gives the ids that it gave then.
-
-    >>> FittedWorkflow.load("no such directory")
-    Traceback (most recent call last):
-    ...
-    merlin_sim.foundation.exceptions.MerlinSimError: no such directory/workflow.json: ...
-    """
+    """A workflow that was fitted before, perhaps elsewhere; gives the ids that it gave then."""
 
     directory: Path
     """The dataset directory."""
