@@ -129,16 +129,11 @@ class GroupHistories(StatOperator):
         workflow = nvt.Workflow(rows)
 
     Args:
-        user: The column of the users.
-        item: The column of the items.
         order: The column of the times that histories are ordered by.
         label: 1 where the item was taken, 0 where it was shown; None where all were taken.
-        user_features: Further ids of the user.
-        item_features: Further ids of the item.
-        context_features: Ids of the interaction itself, such as the device.
-        user_numbers: Numbers of the user.
-        item_numbers: Numbers of the item.
-        context_numbers: Numbers of the interaction.
+        user_features: Further ids of the user; ``item_features`` are those of the item, and
+            ``context_features`` those of the interaction itself, such as the device.
+        user_numbers: Numbers of the user; so are the others of the item and the interaction.
         item_vectors: Vectors of the item -> how many numbers each has.
         item_lists: Lists of ids of the item -> how many of them are kept.
         time_intervals: The unit of the time between each interaction and the candidate, if it is
@@ -146,14 +141,9 @@ class GroupHistories(StatOperator):
         split: ``LastInteraction`` (the default), ``ByTime`` or ``ByUsers``.
         max_length: How many interactions of a history a sample has, the newest.
         min_before: How many interactions a sample that trains has before it, at least.
-        equal_times: The order of interactions of one time; see
-            :class:`~merlin_sim.workflows.rules.SampleRules`, and so for the next ones.
-        negatives: ``popularity``, ``uniform``, or ``none`` where the log has labels.
-        negatives_per_positive: How many negative samples are drawn for each positive one.
-        negatives_not_in_history: Whether no item of the user's history is drawn.
-        feature_values: ``as_of_sample`` or ``latest``.
+        equal_times: This and the next ones are rules of
+            :class:`~merlin_sim.workflows.rules.SampleRules`, as is the seed.
         steady: Features of users and items that never change: they are stored once.
-        seed: Decides the negatives, and the order of interactions of one time.
     """
 
     def __init__(
