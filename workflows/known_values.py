@@ -19,14 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ..foundation.exceptions import MerlinSimError
 from ..schemas.dataset_files import SECONDS, TAKEN, TIME, VALUE
 from ..schemas.days_since import NEVER
 from ..schemas.item_table import ID
 from .feature import FeatureSet, Time
 from .frames import arrow_lists
 from .parquet_files import write_table
-from .times import date_text
 
 Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
@@ -242,13 +240,3 @@ def last_days(ids: Array, days: Array, size: int) -> Array:
         elif last[1] < day < last[0]:
             last[1] = day
     return found
-
-
-def counted_samples(source: str, counted: int, of: int, until: float) -> MerlinSimError:
-    """An error for samples that encodings of a whole log count: they would see their own label."""
-    return MerlinSimError(
-        f"{source}: {counted:,} of {of:,} interactions to predict are no later than "
-        f"{date_text(until)}, until when the fitted workflow counted for `encodings`: "
-        "they may be among the rows counted, and would see their own label. Expected a later "
-        "log. Leave such rows out, or fit anew on all rows (without `--fitted`)."
-    )

@@ -36,7 +36,7 @@ from ..feature import Number
 from ..fitted_numbers import FittedNumbers
 from ..frames import frame_to_arrow, lists_of_arrow
 from ..interactions import counted_before
-from ..known_values import ItemValues, counted_samples, last_days, write_events
+from ..known_values import ItemValues, last_days, write_events
 from ..ops.categorify import Categorify
 from ..ops.columns import FillAsOf
 from ..ops.group_histories import GroupHistories
@@ -44,6 +44,7 @@ from ..ops.item_statistics import KNOWN, MOMENT, PLACE, VALUE, merged, value_cod
 from ..raw_values import matrix_of
 from ..rules import LATEST
 from ..schedulers import Scheduler, SingleProcess
+from ..times import date_text
 from ..vocabularies import CATEGORIES, Vocabularies
 
 Array = npt.NDArray[Any]
@@ -162,11 +163,16 @@ class WrittenUsers:
     """Mapping -> how many of them the encodings of a fitted workflow counted."""
 
     def refuse_counted(self, group: GroupHistories, source: str, mappings: Sequence[str]) -> None:
-        """Refuse samples that the encodings of a fitted workflow counted; see ``event_counts``."""
+        """Refuse samples that encodings of a whole log counted: they would see their own label."""
         until = group.items.fitted.counted_until
         counted, of = (sum(one[m] for m in mappings) for one in (self.counted, self.positions))
         if counted and until is not None:
-            raise counted_samples(source, counted, of, until)
+            raise MerlinSimError(
+                f"{source}: {counted:,} of {of:,} interactions to predict are no later than "
+                f"{date_text(until)}, until when the fitted workflow counted for `encodings`: "
+                "they may be among the rows counted, and would see their own label. Expected a "
+                "later log. Leave such rows out, or fit anew on all rows (without `--fitted`)."
+            )
 
     def add(self, other: WrittenUsers) -> None:
         """Add the numbers of other rows."""
