@@ -294,6 +294,11 @@ class BehaviourColumns:
         return (MOMENT,) if self.label is not None or self.own_time_excluded else ()
 
     @property
+    def places(self) -> tuple[str, ...]:
+        """The column that numbers the rows of a log, where their order counts."""
+        return (PLACE,) if self.continued or self.items_in_log else ()
+
+    @property
     def of_items(self) -> tuple[str, ...]:
         """Columns of an item without ids: numbers, vectors, lists."""
         features = self.features

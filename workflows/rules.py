@@ -46,6 +46,11 @@ class SplitRules:
     validation_files: bool | None = None
     """Whether those of other files validate."""
 
+    @property
+    def part_columns(self) -> tuple[str, ...]:
+        """The column that says of each row whose it is, where its file says so."""
+        return () if self.test_files is None else (PART,)
+
 
 SPLIT_RULES = tuple(entry.name for entry in fields(SplitRules))
 
@@ -87,11 +92,6 @@ class Split(SplitRules):
         validates = (self.validation_from, self.validation_users, self.validation_files)
         return mappings_of(validates != (None,) * 3)
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The column that says of each row whose it is, where its file says so."""
-        return () if self.test_files is None else (PART,)
-
     def with_times(self, test_from: Any, validation_from: Any) -> Split:
         """The same, with times as a log's reader has them."""
         if validation_from is not None and not validation_from < test_from:
@@ -106,7 +106,7 @@ class Split(SplitRules):
 
     def parts_of(self, rows: pa.Table, user: str, timestamp: str) -> npt.NDArray[np.int64]:
         """Say of each row whose it is; rows have users' keys, times, and this split's columns."""
-        for name in self.columns:
+        for name in self.part_columns:
             return np.asarray(rows[name]).astype(np.int64)
         return self.parts(*(rows[name].combine_chunks() for name in (user, timestamp)))
 

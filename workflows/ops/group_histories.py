@@ -554,7 +554,7 @@ class GroupHistories(StatOperator):
         return replace(kept, parts=last_parts(is_sample, kept.offsets, held_out))
 
     def _part_columns(self) -> tuple[str, ...]:
-        return () if self.split is None else self.split.columns
+        return () if self.split is None else self.split.part_columns
 
     def _user_columns(self, frame: Any, xp: Any, users: Array, kept: Ordered) -> dict[str, Any]:
         """What stands once in a row: the user's ids and numbers, and the positions of samples."""

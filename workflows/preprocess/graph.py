@@ -12,7 +12,7 @@ from typing import Any
 
 import nvtabular as nvt
 
-from ..behaviour_columns import EARLIER, PLACE, SECONDS, BehaviourColumns
+from ..behaviour_columns import EARLIER, SECONDS, BehaviourColumns
 from ..feature import INTERACTION, ITEM, USER, Number, Time
 from ..known_values import cycles_of
 from ..ops.categorify import Categorify
@@ -29,15 +29,11 @@ def behaviour_graph(
     rules: SampleRules,
     split: Split | None = None,
     directory: str = "./",
-    more: Sequence[str] = (),
 ) -> nvt.WorkflowNode:
-    """Make the graph of a log; ``more`` columns are handed on as they are.
-
-    ``fit`` keeps vocabularies in a directory that every worker has to see.
-    """
+    """Make the graph of a log; ``fit`` keeps vocabularies where every worker has to see them."""
     graph = _Graph(columns, rules, directory)
-    parts = () if split is None else split.columns
-    given = [columns.timestamp, *columns.roles, *parts, *more]
+    parts = () if split is None else split.part_columns
+    given = [columns.timestamp, *columns.roles, *parts, *columns.places]
     given += [SECONDS] * columns.features.needs_seconds + [EARLIER] * columns.continued
     nodes = [
         *graph.of_users(), *graph.of_interactions(), *graph.of_items(), nvt.ColumnSelector(given),
@@ -46,11 +42,6 @@ def behaviour_graph(
     for node in nodes[1:]:
         together = together + node
     return together >> GroupHistories.of(columns, rules, split)
-
-
-def place_columns(columns: BehaviourColumns) -> tuple[str, ...]:
-    """The column that numbers the rows of a log, where their order counts."""
-    return (PLACE,) if columns.continued or columns.items_in_log else ()
 
 
 class _Graph:

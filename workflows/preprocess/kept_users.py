@@ -26,7 +26,6 @@ from .earlier_histories import (
     kept_for_next,
     write_newest,
 )
-from .graph import place_columns
 from .user_buckets import DealtFiles
 
 RANKS = 16
@@ -172,23 +171,21 @@ class KeepLongUsers:
     """Where to write what the next day begins with."""
     given: Given
     """Item features that do not stand in the log."""
-    parts: tuple[str, ...] = ()
-    """The column of a split that files are."""
 
     def __call__(self, bucket: int) -> KeptBucket:
         """Work on a bucket; what is kept goes to ``directory`` in files named by its number."""
         log = self.buckets.bucket(bucket)
         given = [name for name in self.columns.items_in_log if name not in self.given]
-        names = (*columns_of_rows(self.columns), *self.columns.roles, *self.parts)
-        of_items = (*given, *place_columns(self.columns))
+        names = (*columns_of_rows(self.columns), *self.columns.roles, *self.rules.part_columns)
+        of_items = (*given, *self.columns.places)
         rows, before = log.select([*names, *of_items]), 0
         if self.earlier is not None:
             earlier = self.earlier.bucket(bucket)
             before = earlier.num_rows
-            for name in self.parts:
+            for name in self.rules.part_columns:
                 earlier = earlier.append_column(name, pa.array(np.zeros(before, np.int8)))
             there = earlier.select(names)
-            for name in place_columns(self.columns):  # it is before all others
+            for name in self.columns.places:  # it is before all others
                 there = there.append_column(name, pa.array(np.full(before, -1, np.int64)))
             both = pa.concat_tables([there, rows], promote_options="default")
             rows = both.select(rows.column_names)
@@ -238,7 +235,7 @@ class KeepLongUsers:
 
     def _mixed(self, rows: pa.Table, keys: pa.Array, codes: Codes, is_sample: Mask) -> str:
         """Find a user whose parts do not follow each other in time."""
-        for name in self.parts:
+        for name in self.rules.part_columns:
             places = np.flatnonzero(is_sample)
             times = rows[self.columns.timestamp].combine_chunks()
             ties = order_within_times(rows, self.columns, self.rules)

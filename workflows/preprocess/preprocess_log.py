@@ -44,7 +44,7 @@ from ..vocabularies import CATEGORIES
 from .dataset_writer import DatasetWriter, fitted_numbers, group_of, keys_of
 from .earlier_histories import HISTORY, EarlierHistories, kept_for_next
 from .fitted import write_fitted
-from .graph import behaviour_graph, place_columns
+from .graph import behaviour_graph
 from .kept_users import EVENTS, Given, KeepLongUsers
 from .settings import SAMPLES, Settings, refuse_what_cannot_be_built, split_in_words, split_of
 from .summary import Summary
@@ -139,7 +139,6 @@ class _Run:
             buckets,
             settings.on_bad_rows,
             settings.parts,
-            bool(place_columns(settings.columns)),
         )
         with settings.narrator.phase("reading interactions", source.size()) as report:
             results = deal_log(dealer, settings.scheduler.run, report)
@@ -213,7 +212,6 @@ class _Run:
             directory=self.work,
             history=self.directory / HISTORY,
             given=given,
-            parts=rules.split.columns if rules.split else (),
         )
         with settings.narrator.phase("choosing users", buckets) as report:
             for bucket in settings.scheduler.run(keep, range(buckets)):
@@ -287,8 +285,8 @@ class _Run:
             own_time_excluded=columns.own_time_excluded and has_equal_times,
             steady=(*summary.steady, *given),
         )
-        split, more = split_of(rules, settings.source), place_columns(columns)
-        node = behaviour_graph(columns, rules, split, str(self.work / "vocabularies"), more)
+        split = split_of(rules, settings.source)
+        node = behaviour_graph(columns, rules, split, str(self.work / "vocabularies"))
         workflow = Workflow(node)
         schema = self._events().dataset().schema
         with quiet_merlin():

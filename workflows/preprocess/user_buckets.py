@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ...foundation.hashing import hash_keys
 from ..amazon import AmazonReviews
-from ..behaviour_columns import PLACE, BehaviourColumns
+from ..behaviour_columns import BehaviourColumns
 from ..interactions import with_roles
 from ..rules import PART
 from ..schedulers import write_arrow, written_by_task
@@ -63,8 +63,6 @@ class LogDealer:
     on_bad_rows: str
     parts: Mapping[Path, int] | None = None
     """Whose rows each file has, where files are a split."""
-    placed: bool = False
-    """Whether each row's place in the log is kept too."""
 
     def __call__(self, numbered: tuple[int, Any]) -> list[DealtPiece]:
         """Deal out a block."""
@@ -80,9 +78,9 @@ class LogDealer:
                 if self.parts is not None:
                     part = np.full(table.num_rows, self.parts[Path(block.path)], np.int8)
                     table = table.append_column(PART, pa.array(part))
-                if self.placed:
+                for name in self.columns.places:
                     places = np.arange(table.num_rows) + rows_before + number * BLOCK
-                    table = table.append_column(PLACE, pa.array(places, pa.int64()))
+                    table = table.append_column(name, pa.array(places, pa.int64()))
                 file = f"{number:06d}-{place:06d}.arrow"
                 write_dealt(table, self.columns.user, self.buckets, self.directory / file)
                 rows = piece.table.num_rows
