@@ -19,7 +19,7 @@ import pyarrow as pa
 from ...foundation.exceptions import MerlinSimError
 from ...schemas.dataset import natural_order
 from ..schedulers import write_arrow, written_by_task
-from ..text_lines import BadRow, LineBlock, Piece, checked, line_blocks, read_pieces, shown
+from ..text_lines import BadRow, LineBlock, Piece, checked, line_blocks, shown
 from .criteo_columns import (
     COLUMNS,
     FIELDS,
@@ -63,7 +63,7 @@ def parse_lines(
             field.
 
     Returns:
-        How many rows were read, how many are bad.
+        How many rows were read, how many are bad, how many lines there are.
     """
     rows = wrong = line = position = 0
     while position < len(text):
@@ -81,7 +81,7 @@ def parse_lines(
             continue
         bad[wrong] = line, start, end, code, where
         wrong += 1
-    return rows, wrong
+    return rows, wrong, line
 
 
 @numba.njit(cache=True, nogil=True)
@@ -233,7 +233,8 @@ def day_blocks(files: list[Path]) -> list[LineBlock]:
 def read_days(block: LineBlock) -> Iterator[Piece]:
     """Read a block, a gzipped one piece by piece: the next is unpacked while one is worked on."""
     texts = block.texts()
-    return read_pieces(_one_ahead(texts) if block.is_stream else texts, parse)
+    for text, done in _one_ahead(texts) if block.is_stream else texts:
+        yield Piece(*parse(text), done)
 
 
 def _one_ahead(texts: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
@@ -244,8 +245,8 @@ def _one_ahead(texts: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]
             yield text
 
 
-def parse(text: bytes) -> tuple[pa.Table, list[BadRow]]:
-    """Read whole lines: a label, keys of 32 bits or null, numbers or NaN; and the bad lines."""
+def parse(text: bytes) -> tuple[pa.Table, int, list[BadRow]]:
+    """Read whole lines: a label, keys of 32 bits or null, numbers or NaN; their count, bad ones."""
     if not text.endswith(b"\n"):
         text += b"\n"
     most = text.count(b"\n")
@@ -253,11 +254,12 @@ def parse(text: bytes) -> tuple[pa.Table, list[BadRow]]:
     numbers = np.empty((NUMBERS, most), np.float32)
     keys = np.empty((KEYS, most), np.int64)
     bad = np.empty((most, 5), np.int64)
-    rows, wrong = parse_lines(np.frombuffer(text, np.uint8), labels, numbers, keys, bad)
+    given = np.frombuffer(text, np.uint8)
+    rows, wrong, lines = parse_lines(given, labels, numbers, keys, bad)
     problems = [BadRow(int(entry[0]), _reason(text, entry)) for entry in bad[:wrong]]
     read = [pa.array(column.astype(np.uint32), mask=column < 0) for column in keys[:, :rows]]
     columns = [pa.array(labels[:rows]), *read, *map(pa.array, numbers[:, :rows])]
-    return pa.table(columns, list(COLUMNS)), problems
+    return pa.table(columns, list(COLUMNS)), lines, problems
 
 
 def _reason(text: bytes, entry: Any) -> str:

@@ -21,7 +21,7 @@ def line(label="0", numbers=("1",) * 13, keys=("a1",) * 26):
 def read(*lines, text=None):
     """The labels, [13, rows] numbers and [26, rows] keys of lines, and the bad ones."""
     text = text or "".join(f"{each}\n" for each in lines)
-    table, bad = parse(text.encode())
+    table, _, bad = parse(text.encode())
     label, *columns = (column.to_pylist() for column in table.columns)
     return label, np.array(columns[26:]), columns[:26], bad
 
