@@ -39,7 +39,7 @@ def disk(tmp_path):
 
 
 class FillsTheDisk(SingleProcess):
-    """Leaves no page free once so many phases are done."""
+    """Leaves no page free once so many phases are done, nor of what is deleted between later ones."""
 
     def __init__(self, filler: Path, phases: int):
         super().__init__(1)
@@ -53,16 +53,16 @@ class FillsTheDisk(SingleProcess):
         yield from self._phase(SingleProcess(1).compute(delayed))
 
     def _phase(self, results):
-        if self.started == self.phases == 0:
+        if self.started >= self.phases:
             self._fill()
         self.started += 1
         phases = self.started
         yield from results
-        if phases == self.phases:
+        if phases >= self.phases:
             self._fill()
 
     def _fill(self):
-        with open(self.filler, "wb", buffering=0) as file:
+        with open(self.filler, "ab", buffering=0) as file:
             try:
                 while file.write(b"\0" * PAGE):
                     pass
