@@ -132,7 +132,7 @@ class Items:
         return item
 
     def _is_unfit(self, item: tf.Tensor, is_known: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
-        """Tell of items whether they are never drawn, or known."""
+        """Return whether items are never drawn, or known."""
         taken = tf.gather(self._cumulative, item) - tf.gather(self._cumulative, item - 1)
         return is_known(item) | (taken == 0)
 

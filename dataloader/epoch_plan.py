@@ -239,7 +239,7 @@ def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 Array = npt.NDArray[Any]
 ORDER_OF_SEGMENTS = 1 << 40
-"""Tells the random numbers of a part's order from those of the epoch's windows."""
+"""Separates the random numbers of a part's order from those of the epoch's windows."""
 
 
 @dataclass(frozen=True)

@@ -209,7 +209,7 @@ class DeviceRows(StoredRows):
         return found
 
     def _passes(self, columns: Columns) -> bool:
-        """Tell with one answer of the device whether nothing is wrong."""
+        """Return whether nothing is wrong, by one answer of the device."""
         check, right = self.check, [tf.constant(True)]
         for name, column in columns.items():
             values = column[0] if isinstance(column, tuple) else column

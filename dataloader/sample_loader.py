@@ -166,7 +166,7 @@ class SampleLoader(Loader):
         entries = entries[entries >= 0]
         codes, of_position = self.make_samples.codes, self.segmentation.of_position
         places, which = entries // codes, entries % codes
-        if self.candidates > 1:  # which tells how many positions follow
+        if self.candidates > 1:  # which says how many positions follow
             places = each_of(places, which + 1)
             labels = given.data.of_positions.get(LABEL)
             samples = (

@@ -278,7 +278,7 @@ def _decoded(
 def _promised_bounds(
     file: pq.ParquetFile, group: int, names: list[str]
 ) -> dict[str, tuple[Any, Any]]:
-    """Name the lists of whole numbers of which the file tells the smallest and the largest."""
+    """Name the lists of whole numbers whose smallest and largest stand in the file."""
     metadata, schema = file.metadata.row_group(group), file.schema_arrow
     bounds = {}
     for index, name in enumerate(leaf_fields(file)):

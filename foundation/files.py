@@ -138,7 +138,7 @@ def write_array(file: IO[bytes], array: npt.NDArray[Any]) -> None:
     """Append an array's elements to a file, as ``ndarray.tofile`` does.
 
     Where the system refuses, this raises the system's error: numpy's has no ``errno``, so nobody
-    can tell from it that the disk is full.
+    can see by it that the disk is full.
     """
     file.write(array.tobytes() if not array.flags.c_contiguous else array.data)
 

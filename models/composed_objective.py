@@ -48,7 +48,7 @@ def join_step(label: str, share: float) -> tf.Tensor | None:
 
 
 def weigh_composed_models() -> None:
-    """Have Merlin's models tell blocks the sample weights, and give outputs their shares."""
+    """Have Merlin's models give blocks the sample weights, and give outputs their shares."""
     merlins = BaseModel.call_train_test
     if getattr(merlins, "weighs_blocks", False):
         return

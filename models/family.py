@@ -119,7 +119,7 @@ class Family:
     """The metrics of test data that are logged, under these names after ``test_``."""
     looked_up: tuple[str, ...] = ()
     """The channels whose ids are looked up in tables that a plan may spread over ranks; all else
-    that is trained is on every rank. Its options then tell ``widths`` of vectors, and its model
+    that is trained is on every rank. Its options then give ``widths`` of vectors, and its model
     looks ids up with :class:`..blocks.embeddings.feature_embedding.FeatureEmbedding`."""
     large_operations: bool = False
     """Whether a step is a chain of large products: they are shared out among threads even where

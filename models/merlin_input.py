@@ -54,7 +54,7 @@ class PaddedBatches(tf.keras.utils.Sequence):
         return (self.padding(columns), *rest)
 
     def on_epoch_end(self) -> None:
-        """Tell the loader that the epoch has ended."""
+        """Let the loader know that the epoch has ended."""
         self.loader.on_epoch_end()
 
 

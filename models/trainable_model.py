@@ -510,7 +510,7 @@ class TrainableModel(mm.Model):
             self.compiled_metrics.build(form, form)
 
     def _give_users(self, batch: SampleBatch) -> None:
-        """Tell the metrics that go by users whose samples a batch has that is evaluated."""
+        """Give metrics that go by users the users of a batch's samples."""
         self._build_metrics()
         schema = getattr(getattr(self, "body", None), "schema", None)
         user = None if schema is None else user_column(schema)

@@ -42,7 +42,7 @@ class KeyKind:
 
 
 def key_kind(servable: Servable, column: Column) -> KeyKind:
-    """Tell what the keys of a column are."""
+    """Say what the keys of a column are."""
     path = servable.vocabulary(column.domain)
     if path is None:
         return KeyKind(is_text=False)

@@ -253,7 +253,7 @@ def _arrow(values: list[Any]) -> pa.Array:
     try:
         return pa.array(values, pa.string() if not values else None)
     except (pa.ArrowException, OverflowError, UnicodeError):
-        # Of several types, or beyond them: as text, which tells a number from a date.
+        # Of several types, or beyond them: as text, which separates a number from a date.
         return pa.array([str(value).encode("utf-8", "replace").decode() for value in values])
 
 

@@ -29,7 +29,7 @@ LONGEST_WAIT = 60.0
 
 
 def is_csv(path: Path) -> bool:
-    """Tell by its name whether a file is CSV."""
+    """Return whether a file is CSV, by its name."""
     return path.name.endswith((".csv", ".csv.gz"))
 
 

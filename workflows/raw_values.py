@@ -258,7 +258,7 @@ def category_of(values: pa.Array) -> pa.Array:
 
 
 def _texts(values: pa.Array) -> pa.Array:
-    """Numbers as the shortest text that tells them from others of their own width."""
+    """Numbers as the shortest text that no other of their own width has."""
     numbers, _ = numbers_of(values, largest=LARGEST_OF_64_BITS)
     distinct = numbers.dictionary_encode()
     plain = distinct.dictionary

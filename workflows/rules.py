@@ -195,7 +195,7 @@ class SampleRules(SplitRules):
 
     feature_values: str = AS_OF_SAMPLE
     """Which values of users' and items' features a sample has: those known at its own time, or the
-    latest of the log, which tell training what came after."""
+    latest of the log, which show training what came after."""
 
     def __post_init__(self) -> None:
         """Gather every problem, raise once."""

@@ -112,7 +112,7 @@ class TableLog:
 
     @property
     def first_file(self) -> Path:
-        """The first file that has rows, if it is parquet; a CSV file tells when it is read."""
+        """The first file that has rows, if it is parquet; a CSV file shows it when it is read."""
         return self._blocks[0].path
 
     @cached_property

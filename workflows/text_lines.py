@@ -224,7 +224,7 @@ def read_json_lines(text: bytes, schema: pa.Schema) -> tuple[pa.Table, list[BadR
 
 
 def _read_with_arrow(text: bytes, schema: pa.Schema) -> pa.Table | None:
-    # One object a line, as far as bytes tell: each line ends in a brace, the next begins with one.
+    # One object a line, as far as bytes show: each line ends in a brace, the next begins with one.
     # numpy and arrow leave Python's lock alone, as methods of bytes do not.
     letters = np.frombuffer(text, np.uint8)
     breaks = np.flatnonzero(letters[:-1] == ord("\n"))

@@ -26,7 +26,7 @@ class HistoryCounts(ConfiguredBlock):
     and of its newest occurrence, ``age`` positions ago, 1 - log(1 + age) / log(1 + length), 0
     without one. Beside all features log(1 + positions) / log(1 + length). All are from 0 to 1.
 
-    An attention's softmax tells what the positions found are like, and not how many they are: that
+    An attention's softmax says what the positions found are like, and not how many they are: that
     is what these say. They compare ids, so that they need no training and cost little.
 
     >>> counts = HistoryCounts(length=4, windows=(2,))

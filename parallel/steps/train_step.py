@@ -153,7 +153,7 @@ class TrainStep:
             stop: whether this rank was asked to stop; every rank learns of it.
             share: this rank's samples that count over the mean number of them per rank: 1 but in
                 batches of which ranks have different numbers, as the last of an epoch. None where
-                only the weights show: the ranks tell each other.
+                only the weights show: the ranks exchange them.
             sample_weight: like ``labels``; None counts every sample once.
         """
         counted = counted_samples(labels, sample_weight)

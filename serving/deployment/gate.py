@@ -97,7 +97,7 @@ def score_twice(
 
 @dataclass(frozen=True)
 class _RowColumns:
-    """The columns that tell whose a row is and of which segments; None for what there is not."""
+    """The columns that say whose a row is and of which segments; None for what there is not."""
 
     label: str
     user: str | None

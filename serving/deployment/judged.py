@@ -155,7 +155,7 @@ def _of_checkpoint(path: Path, checkpoints: Path, say: Say) -> Judged:
     if schema is None:
         raise MerlinSimError(
             f"{checkpoint.path}: a {type(model).__name__} has no attribute `schema`, which would "
-            "tell what it reads: `merlin-sim export` it, and give the export."
+            "say what it reads: `merlin-sim export` it, and give the export."
         )
     family = family_of(model)
     if family.request is Request.ROWS:

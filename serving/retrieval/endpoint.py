@@ -74,7 +74,7 @@ class RecommendEndpoint:
         if found.status != 200:
             return found
         assert isinstance(found.body, bytes)
-        return web.Response(body=self.tell(found.body), content_type="application/json")
+        return web.Response(body=self.body_of(found.body), content_type="application/json")
 
     @staticmethod
     def ask(body: bytes) -> bytes:
@@ -88,7 +88,7 @@ class RecommendEndpoint:
         return json.dumps({"inputs": [tensor]}).encode()
 
     @staticmethod
-    def tell(content: bytes) -> bytes:
+    def body_of(content: bytes) -> bytes:
         """Make of Triton's answer the body of ours."""
         answer: dict[str, Any] = json.loads(content)
         text: str = answer["outputs"][0]["data"][0]

@@ -92,7 +92,7 @@ class ItemIndex:
         return made
 
     def _choose_refined(self, queries: Vectors, count: int) -> None:
-        """Refine twice as many until 4 bits lose little of what 16 bits tell, of all groups."""
+        """Refine twice as many until 4 bits lose little of what 16 bits say, of all groups."""
         nearest = self.exact(queries, count)
         self.faiss_index.k_factor = 2.0
         while (
@@ -328,5 +328,5 @@ def check_index(path: Path, servable: Servable) -> float:
 
 
 def digest_of(servable: Servable) -> str:
-    """Return what tells a model from any other: of its manifest, which has that of every file."""
+    """Return what identifies a model: of its manifest, which has that of every file."""
     return sha256(servable.path / MODEL_MANIFEST)

@@ -168,7 +168,7 @@ def _zeros(columns: dict[str, Any], lacking: Signature) -> dict[str, tf.Tensor]:
 
 
 def _of_one_user(name: str, column: tf.Tensor) -> tf.Tensor:
-    """Tell the graph that a column has one row, so that it need not make room for more."""
+    """Let the graph know that a column has one row, so that it need not make room for more."""
     if name.endswith(VALUES):
         return column
     rows = 2 if name.endswith(OFFSETS) else 1

@@ -298,7 +298,7 @@ async def _read(request: web.Request) -> bytes:
 
 
 def _response(status: int, content: bytes, headers: Mapping[str, str]) -> web.Response:
-    """Make of Triton's answer ours: what is the request's fault says so, what is not tells little.
+    """Make of Triton's answer ours: what is the request's fault says so, what is not says little.
 
     What is too large gets 413, what cannot be answered just now 503.
     """

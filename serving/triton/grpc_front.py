@@ -131,7 +131,7 @@ class GrpcFront(grpc.GenericRpcHandler):
 
 
 def _is_lost(error: Any) -> bool:
-    """Tell a connection that broke, and a model whose process has gone, from an answer."""
+    """Return whether a connection broke or a model's process has gone, which is no answer."""
     message = error.details() or ""
     if error.code() == grpc.StatusCode.UNAVAILABLE:
         return not message.startswith(NOT_NOW)

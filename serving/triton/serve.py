@@ -266,7 +266,7 @@ class Server:
             self._say(str(error))
 
     def stop(self) -> None:
-        """Tell the server to stop: it answers what is in flight, then ends."""
+        """Ask the server to stop: it answers what is in flight, then ends."""
         self._ending.set()
         if self._thread is not None:
             self._thread.join()

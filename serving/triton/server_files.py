@@ -26,7 +26,7 @@ class ServerFiles:
     """A folder that belongs to this process and those that inherit :attr:`lock`.
 
     The kernel lets go of the lock when the last of them ends, however it does. So another server
-    can tell what no server owns any more, also where the two do not see each other's processes.
+    can see what no server owns any more, also where the two do not see each other's processes.
     """
 
     def __init__(self) -> None:

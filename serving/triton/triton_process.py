@@ -216,7 +216,7 @@ class OwnProcess:
             os.killpg(self._process.pid, signal.SIGKILL)  # it has a group of its own
 
     def end(self) -> int:
-        """Tell it to end: it answers what is in flight first. Returns its exit code."""
+        """Ask it to end: it answers what is in flight first. Returns its exit code."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):

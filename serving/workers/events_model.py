@@ -77,7 +77,7 @@ class EventsModel:
                 reply(place, error)
 
     def close(self) -> None:
-        """Tell what was counted, and close what was kept."""
+        """Report what was counted, and close what was kept."""
         for log in self.logs.values():
             log.close()
         if self._store is not None:

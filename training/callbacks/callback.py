@@ -49,7 +49,7 @@ class Callback(tf.keras.callbacks.Callback):
         """Release what is held: ``fit`` calls it at its end, whatever ends it."""
 
 
-def tell(callback: Callback, event: str, *arguments: Any) -> None:
+def notify(callback: Callback, event: str, *arguments: Any) -> None:
     """Call a method of all callbacks of ``fit`` that have it."""
     for other in callback.progress.callbacks:
         method = getattr(other, event, None)

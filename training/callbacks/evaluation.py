@@ -20,7 +20,7 @@ from ..evaluation.evaluate import Evaluation as Metrics
 from ..evaluation.evaluate import SamplePlaces, evaluate
 from ..evaluation.prediction import Predictor
 from ..run_log import RunLog
-from .callback import Callback, tell
+from .callback import Callback, notify
 from .checkpoint import leave
 
 
@@ -133,7 +133,7 @@ class Evaluation(Callback):
         if progress.is_epoch_complete or self.model.stop_training:
             return
         if any(before < point <= progress.step for point in points):
-            tell(self, "on_evaluation_end", self.evaluate())
+            notify(self, "on_evaluation_end", self.evaluate())
             self._end_if_over()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:

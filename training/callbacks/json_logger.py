@@ -15,7 +15,7 @@ from ...parallel.ranks import collectives
 from ..evaluation.best_so_far import VALIDATION
 from ..evaluation.metrics import GAUC, WholeNumbers, over_ranks
 from ..run_log import RunLog
-from .callback import Callback, tell
+from .callback import Callback, notify
 
 RATES = ("samples/s", "throughput")
 
@@ -124,7 +124,7 @@ class JSONLogger(Callback):
         """Write the epoch's entry; where it was ended before its end, that of an evaluation."""
         self._open.close()
         logs = {} if logs is None else logs
-        tell(self, "on_epoch_evaluation", logs)
+        notify(self, "on_epoch_evaluation", logs)
         progress, title = self.progress, self._title(epoch)
         measured = {n: v for n, v in logs.items() if n.startswith(("test_", f"{VALIDATION}_"))}
         if not progress.is_epoch_complete:

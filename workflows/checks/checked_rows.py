@@ -1,4 +1,4 @@
-"""The rows of a mapping as the checks see them, batch by batch, and hashes that tell equal ones."""
+"""The rows of a mapping as the checks see them, batch by batch, and hashes to find equal ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows counted by value and label: how well a feature, or an order, alone tells the label."""
+"""Rows counted by value and label: how well a feature, or an order, alone predicts the label."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Finding:
     where: str
     """A mapping or a feature."""
     value: float | None
-    """What was found; None where there is nothing to tell."""
+    """What was found; None where there is nothing to report."""
     bound: float | None
     """Beyond it, it is a problem; None where ``problem`` follows from something else."""
     problem: bool
@@ -72,7 +72,7 @@ BUCKETS = 256
 PRIOR_ROWS = 20.0
 """So many rows of the mean rate are added to those of each id."""
 LEAST_ROWS = 100
-"""Of either label; of fewer an order tells nothing."""
+"""Of either label; of fewer an order says nothing."""
 EXACT = 64
 """Steps up to here are distinguished one by one, larger ones by their number of bits."""
 RANKS = 256
@@ -182,7 +182,7 @@ class OrderCounts:
         np.add.at(self._counts, (scores, labels), 1)
 
     def auc(self) -> float | None:
-        """How well the scores tell the label; None where there are too few rows."""
+        """How well the scores predict the label; None where there are too few rows."""
         if self._counts.sum(axis=0).min() < LEAST_ROWS:
             return None
         return auc_of_counts(np.arange(len(self._counts), dtype=np.float64), self._counts)

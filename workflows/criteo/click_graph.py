@@ -88,7 +88,7 @@ def click_workflow(rules: CriteoRules, directory: Path) -> Workflow:
 
 
 def raw_schema() -> Schema:
-    """Describe the rows of a log as they are read; a column's tags tell its channel."""
+    """Describe the rows of a log as they are read; a column's tags name its channel."""
     read = {
         LABEL: ((LABEL_COLUMN,), "int8"),
         CATEGORICAL: (KEY_COLUMNS, "uint32"),

@@ -220,7 +220,7 @@ class OperatorForm:
             forget_path(op)
 
     def join(self, op: Operator, dependencies: list[Any]) -> None:
-        """Tell the operator of the nodes that it depends on."""
+        """Give the operator the nodes that it depends on."""
 
 
 def forget_path(op: Any) -> None:

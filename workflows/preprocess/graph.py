@@ -50,7 +50,7 @@ class _Graph:
     def __init__(self, columns: BehaviourColumns, rules: SampleRules, directory: str) -> None:
         self.columns = columns
         self.directory = directory
-        # A log may be sorted by its keys, and ids of items should not tell that order.
+        # A log may be sorted by its keys, and ids of items should not show that order.
         self.item_order = KEY if rules.equal_times == ITEM_ORDER else HASH
 
     def ids(self, order: str) -> Categorify:

@@ -1,4 +1,4 @@
-"""Of one bucket of the log: the users with enough interactions, and what its order tells."""
+"""Of one bucket of the log: the users with enough interactions, and what its order says."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from .user_buckets import DealtFiles
 RANKS = 16
 """Into so many shares of its group the rank of a row is put."""
 LEAST_ROWS = 100
-"""Fewer rows tell nothing."""
+"""Fewer rows say nothing."""
 SORTED_SHARE = 0.65
 """From this share of rising pairs on, or from its complement down, rows count as sorted."""
 TELLING_AUC = 0.6
-"""From this AUC on, or from its complement down, the rank of a row tells its label."""
+"""From this AUC on, or from its complement down, the rank of a row predicts its label."""
 
 Codes = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -91,11 +91,11 @@ class FileOrder:
             setattr(self, name, getattr(self, name) + counts)
 
     def auc_of_rank(self) -> float | None:
-        """How well a row's rank among the rows of its time tells label 1 from 0."""
+        """How well a row's rank among the rows of its time separates label 1 from 0."""
         return auc_of_counts(np.arange(RANKS, dtype=np.float64), self.ranks)
 
     def lines(self, order_counts: bool) -> list[str]:
-        """Say what the order of the file tells; it counts where samples see it."""
+        """Report what the order of the file says; it counts where samples see it."""
         found = []
         share = self.rising / max(1, self.pairs)
         if self.pairs >= LEAST_ROWS and not 1 - SORTED_SHARE < share < SORTED_SHARE:
@@ -137,7 +137,7 @@ class KeptBucket:
     rows: int
     dropped_users: int
     order: FileOrder
-    """What the order of the file tells of rows of one time."""
+    """What the order of the file says of rows of one time."""
     taken: int
     """Rows that join the history: all, but for a log with labels or behaviours."""
     earlier_rows: int

@@ -22,7 +22,7 @@ class Summary:
     interactions: int = 0
     kept_interactions: int = 0
     file_order: FileOrder = field(default_factory=FileOrder)
-    """Of kept interactions: how many have the time of another one, and what their order tells."""
+    """Of kept interactions: how many have the time of another one, and what their order says."""
     times: LogTimes | None = None
     """From when to when the log is, and the histories that it continues."""
     taken: int | None = None

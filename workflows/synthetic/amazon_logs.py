@@ -122,7 +122,7 @@ def synthesize(
             f"`missing_metadata` should lie between 0 and 1. Received: {missing_metadata}"
         )
     rng = np.random.default_rng([behaviour.seed, 1 << 32])
-    # Keys in random order, so that neither file order nor key order tells what was planted.
+    # Keys in random order, so that neither file order nor key order shows what was planted.
     item_number = rng.permutation(behaviour.items)
     user_number = rng.permutation(behaviour.users)
     has_metadata = rng.random(behaviour.items) >= missing_metadata

@@ -133,7 +133,7 @@ class Transcoder:
         return (Chunk(PARQUET, tuple(schema.names), tuple(writer.files)),)
 
     def _count_rows(self, chunk: Chunk) -> int:
-        """Count a chunk's rows; only parquet tells them without being read."""
+        """Count a chunk's rows; only parquet has them without being read."""
         if chunk.type == PARQUET:
             return sum(read_footer(self.directory / f)[0].num_rows for f in chunk.files)
         pieces = read_chunk(self.directory, chunk, self.spec.feature_spec)

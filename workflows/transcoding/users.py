@@ -44,7 +44,7 @@ from .chunk_files import ChunkRows
 from .sample_histories import Numbers, SampleBatch, Samples, UserHistories
 
 CHANNELS = (LABEL, USER_FEATURES, TARGET_ITEM_FEATURES, POSITIVE_HISTORY, NEGATIVE_HISTORY)
-"""What rows of samples tell enough of to make users' rows of them."""
+"""What rows of samples say enough of to make users' rows of them."""
 
 
 def users_to_samples(
@@ -144,7 +144,7 @@ class SamplesTranscoder:
         if rules.negatives == NONE:
             raise MerlinSimError(
                 f"{path / WORKFLOW_FILE}: expected negatives that were drawn, found none: "
-                "rows of samples do not tell where in a history what was only shown stands. "
+                "rows of samples do not say where in a history what was only shown stands. "
                 "`merlin-sim preprocess --layout users` makes users of the log."
             )
         return rules

@@ -84,7 +84,7 @@ class SearchResult(NamedTuple):
 
 
 class LongInterest(NamedTuple):
-    """The user's interest in each candidate as the long history tells it."""
+    """The user's interest in each candidate as the long history shows it."""
 
     attended: tf.Tensor
     """Attention over the positions found: [users, candidates, attended dim]."""

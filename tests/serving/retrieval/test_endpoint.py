@@ -63,7 +63,7 @@ def test_a_body_is_a_text_for_triton_and_its_answer_a_body(endpoint):
     (tensor,) = json.loads(endpoint.ask(body))["inputs"]
     assert tensor["data"] == [body.decode()] and tensor["shape"] == [1, 1]
     content = json.dumps({"outputs": [{"name": "answer", "data": ['{"items": ["Ä"]}']}]})
-    assert endpoint.tell(content.encode()) == '{"items": ["Ä"]}'.encode()
+    assert endpoint.body_of(content.encode()) == '{"items": ["Ä"]}'.encode()
     with pytest.raises(RequestError, match="expected UTF-8, found byte 0xff"):
         endpoint.ask(b'"\xff"')
     with pytest.raises(RequestError, match="at most 65,536 bytes, received 65,537"):
