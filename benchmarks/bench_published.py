@@ -74,13 +74,13 @@ class Ended(NamedTuple):
 
 
 def run(words: Sequence[object], results: Path | None = None) -> Ended:
-    """Run a command; of one that fails its last words are told."""
+    """Run a command; of one that fails its last words are shown."""
     begin = time.perf_counter()
     done = subprocess.run(list(map(str, words)), capture_output=True, text=True)
     seconds = time.perf_counter() - begin
     if done.returncode:
-        told = " ".join(map(str, words))
-        raise SystemExit(f"{told}\n{done.stdout[-500:]}\n{done.stderr[-3000:]}")
+        reported = " ".join(map(str, words))
+        raise SystemExit(f"{reported}\n{done.stdout[-500:]}\n{done.stderr[-3000:]}")
     lines = [] if results is None else (results / "log.json").read_text().splitlines()
     # The published log has its values one level down.
     entries = [entry.get("data", entry) for entry in map(json.loads, lines)]

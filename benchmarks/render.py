@@ -76,8 +76,8 @@ def table_text(table: Table) -> str:
         middle = number(statistics.median(values), table.unit)
         spread = " to ".join(number(v, table.unit) for v in (min(values), max(values)))
         times = table.times_baseline(name)
-        told = "" if times is None else f"{times:.2f}x"
-        lines.append(f"| {name} | {middle} | {spread if len(values) > 1 else ''} | {told} |")
+        reported = "" if times is None else f"{times:.2f}x"
+        lines.append(f"| {name} | {middle} | {spread if len(values) > 1 else ''} | {reported} |")
     return "\n".join(lines) + "\n"
 
 
@@ -105,16 +105,16 @@ def headline(records: Sequence[Record]) -> str:
     for record in records:
         if not record["name"].startswith("sim-"):
             continue
-        told = []
+        reported = []
         for table in tables_of(record):
             ways = [name for name in table.values if "users" in name]
             times = table.times_baseline(ways[0]) if ways else None
             if times is not None and table.title in HEADLINES:
-                told.append(HEADLINES[table.title].format(f"{times:.1f}"))
-        if told:
+                reported.append(HEADLINES[table.title].format(f"{times:.1f}"))
+        if reported:
             machine = record["machine"]
             lines.append(
-                f"- histories of {record['settings']['history']}: {', '.join(told)} "
+                f"- histories of {record['settings']['history']}: {', '.join(reported)} "
                 f"({machine['cores']} cores, commit {record['commit'][:7]})\n"
             )
     if not lines:
@@ -141,10 +141,10 @@ def quality(folder: Path = RECORDS / "quality") -> str:
     outcomes = read_outcomes(folder)
     (costs,) = read_records(folder) or [None]
     choosing = choosing_table(outcomes, CHOOSING, costs, list(MODELS))
-    told = f"AUC of the table below: {LOGS[CHOOSING].title}.\n\n"
-    told += "" if costs is None else section_head(costs)
+    reported = f"AUC of the table below: {LOGS[CHOOSING].title}.\n\n"
+    reported += "" if costs is None else section_head(costs)
     logs = comparison(outcomes, {name: log.title for name, log in LOGS.items()}, TRAINED)
-    return f"### Choosing a model\n\n{told}{choosing}\n### All logs\n\n{logs}"
+    return f"### Choosing a model\n\n{reported}{choosing}\n### All logs\n\n{logs}"
 
 
 def models_overview(folder: Path = RECORDS / "quality") -> str:

@@ -42,7 +42,7 @@ def test_every_name_is_there_under_its_own_name(name):
 
 
 def test_type_checkers_are_told_the_same_names():
-    told = {
+    reported = {
         (f"{'.' * node.level}{node.module}", alias.name)
         for node in ast.parse(STUB.read_text()).body
         if isinstance(node, ast.ImportFrom)
@@ -50,7 +50,7 @@ def test_type_checkers_are_told_the_same_names():
     }
     wanted = {(module, name) for module, names in ms._NAMES.items() for name in names}
     wanted |= {(module.rpartition(".")[0], name) for name, module in ms._MODULES.items()}
-    assert told == wanted
+    assert reported == wanted
 
 
 def test_a_name_of_merlins_means_merlins():

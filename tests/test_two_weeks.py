@@ -45,8 +45,8 @@ def test_three_days_are_lived_through(two_weeks, tmp_path):
     current = 2 if gate["passed"] else 1
     assert [line.split()[0] for line in listed.splitlines() if line[0] == "*"] == ["*"]
     assert f"* {current}" in " ".join(listed.split())
-    told = said[-1][1].stdout
-    assert said[-1][0][0] == "recommend" and "(nearest)" in told, told
+    reported = said[-1][1].stdout
+    assert said[-1][0][0] == "recommend" and "(nearest)" in reported, reported
 
 
 def test_every_command_of_the_page_is_one_that_the_script_runs(two_weeks):

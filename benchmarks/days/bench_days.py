@@ -142,8 +142,8 @@ class Days:
     def _made(self, kind: str, day: int, words: list[str]) -> Path:
         path = self.directory / f"{kind}_{day:02}"
         if not path.exists():
-            told = [word.format(path) for word in words]
-            spent = run([COMMAND, "preprocess", *told])
+            reported = [word.format(path) for word in words]
+            spent = run([COMMAND, "preprocess", *reported])
             (path.with_suffix(".json")).write_text(json.dumps(spent))
         return path
 

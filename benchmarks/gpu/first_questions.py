@@ -59,27 +59,27 @@ def users(folder: Path, size: str) -> str:
     count = int(size)
     dataset = write_users(folder / "users", count, LENGTH + POSITIONS + 1, LENGTH)
     columns = SampleColumns.read(dataset, dataset.schema)
-    told, read = [], []
+    reported, read = [], []
     for how, on_cpu in (("as it reads here", False), ("on the host", True)):
         rows = UserRows(dataset, "train", columns, on_cpu)
         begin = time.perf_counter()
         read.append(rows.tensors(rows.read(rows.parts)))
-        told.append(f"{count / (time.perf_counter() - begin):,.0f} users/s {how}")
+        reported.append(f"{count / (time.perf_counter() - begin):,.0f} users/s {how}")
     same = bool(tf.reduce_all(read[0].items == read[1].items))
-    return f"{', '.join(told)}; {'the same' if same else 'NOT the same'}"
+    return f"{', '.join(reported)}; {'the same' if same else 'NOT the same'}"
 
 
 def graph(folder: Path, users: str) -> str:
     """Preprocess logs by NVTabular's graph on the GPU and on the CPU; compare the files."""
-    tables, told = [], []
+    tables, reported = [], []
     for device, hidden in (("GPU", {}), ("CPU", {"CUDA_VISIBLE_DEVICES": ""})):
         seconds = preprocess(folder, device, "--users", users, layout="users", **hidden)
         files = sorted((folder / device).glob("*/*.parquet"))
         tables.append({str(f.relative_to(folder / device)): pq.read_table(f) for f in files})
-        told.append(f"{device} {seconds:.1f} s")
+        reported.append(f"{device} {seconds:.1f} s")
     ours, theirs = tables
     same = ours.keys() == theirs.keys() and all(ours[name].equals(theirs[name]) for name in theirs)
-    return f"{', '.join(told)}; {'the same files' if same else 'OTHER files'}"
+    return f"{', '.join(reported)}; {'the same files' if same else 'OTHER files'}"
 
 
 QUESTIONS = {"resident": resident, "auc": auc, "users": users, "graph": graph}

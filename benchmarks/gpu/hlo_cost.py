@@ -128,7 +128,7 @@ class Cost:
     choices: int = 0
     sorts: int = 0
     endless: int = 0
-    """Loops whose rounds are not told: the host asks before each."""
+    """Loops whose rounds are not known: the host asks before each."""
     kinds: Counter[str] = field(default_factory=Counter)
     """Bytes by kind of kernel."""
     dearest: list[tuple[float, str]] = field(default_factory=list)
@@ -198,11 +198,11 @@ class Program:
         if one.opcode in FREE:
             return
         if one.opcode == "while":
-            told = TRIPS.search(one.rest)
-            cost.endless += not told
+            reported = TRIPS.search(one.rest)
+            cost.endless += not reported
             (body,), (condition,) = one.called("body"), one.called("condition")
             for part in (body, condition):
-                cost.add(self.cost(part), int(told.group(1)) if told else ROUNDS_NOT_TOLD)
+                cost.add(self.cost(part), int(reported.group(1)) if reported else ROUNDS_NOT_TOLD)
             return
         if one.opcode == "conditional":
             cost.choices += 1

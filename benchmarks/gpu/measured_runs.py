@@ -61,5 +61,5 @@ def measured(mode: str, dataset: Path, batch: int, options: tuple[str, ...]) -> 
 def described(entry: dict) -> str:
     """Say what a benchmark logged."""
     held = entry.get("peak_gpu_memory_gib")
-    memory = "memory not told" if held is None else f"{held:.1f} GiB"
+    memory = "memory not reported" if held is None else f"{held:.1f} GiB"
     return f"{entry['throughput']:,.0f} samples/s, {memory}"

@@ -158,22 +158,22 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="where the figures go")
     given = parser.parse_args()
     python = None if given.counts else compiler_python(given.environment, given.install)
-    told: dict[str, Any] = {"tensorflow": tf.__version__, "compiler": PACKAGES, "batch": BATCH}
+    reported: dict[str, Any] = {"tensorflow": tf.__version__, "compiler": PACKAGES, "batch": BATCH}
     with tempfile.TemporaryDirectory() as name:
         texts = programs(Path(name))
-        told["before it is optimized"] = {f: waiting_operations(t) for f, t in texts.items()}
+        reported["before it is optimized"] = {f: waiting_operations(t) for f, t in texts.items()}
         if python is None:
-            print(json.dumps(told["before it is optimized"], indent=2))
+            print(json.dumps(reported["before it is optimized"], indent=2))
             broken = []
         else:
             if given.published is not None:
                 PUBLISHED["step"] = published_figures(given.published, python, Path(name))
             counted = {f: figures_of(compiled(t, python, Path(name))) for f, t in texts.items()}
             broken = [line for f, found in counted.items() for line in broken_bars(f, found)]
-            told |= {"published": PUBLISHED, "steps": counted, "broken": broken}
+            reported |= {"published": PUBLISHED, "steps": counted, "broken": broken}
             show(counted)
     if given.json is not None:
-        given.json.write_text(json.dumps(told, indent=2) + "\n")
+        given.json.write_text(json.dumps(reported, indent=2) + "\n")
     for line in broken:
         print(f"step_cost: {line}", file=sys.stderr)
     sys.exit(1 if broken else 0)

@@ -4,7 +4,7 @@
 
 What is worth most comes first. Each part is a process of its own with a time limit: what hangs is
 ended with all that it started, and its line says so. Lines are written to TABLE as they come, so a
-visit that ends early has told what it knew.
+visit that ends early has reported what it knew.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def end(process: subprocess.Popen[str]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def answer(part: Part, tell: Callable[[str], None]) -> bool:
+def answer(part: Part, report: Callable[[str], None]) -> bool:
     """Run one part; tell its lines as they come, and whether it ended well."""
     begin, last = time.monotonic(), "nothing was said"
     with tempfile.TemporaryFile("w+") as errors:
@@ -116,7 +116,7 @@ def answer(part: Part, tell: Callable[[str], None]) -> bool:
             for line in process.stdout or ():
                 last = line.strip() or last
                 if part.prints_table and last.startswith("|"):
-                    tell(last)
+                    report(last)
             process.wait()
         finally:
             limit.cancel()
@@ -125,11 +125,11 @@ def answer(part: Part, tell: Callable[[str], None]) -> bool:
         said = errors.read().strip().splitlines()
     seconds = time.monotonic() - begin
     if process.returncode == -signal.SIGKILL and seconds >= part.seconds:
-        tell(f"| {part.name} | ended after its {part.seconds} s |")
+        report(f"| {part.name} | ended after its {part.seconds} s |")
     elif process.returncode:
-        tell(f"| {part.name} | failed: {(said or [last])[-1][:160]} |")
+        report(f"| {part.name} | failed: {(said or [last])[-1][:160]} |")
     elif not part.prints_table:
-        tell(f"| {part.name} | {last} ({seconds:.0f} s) |")
+        report(f"| {part.name} | {last} ({seconds:.0f} s) |")
     return process.returncode == 0
 
 
@@ -140,21 +140,21 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="the first parts, on a CPU too")
     given = parser.parse_args()
     with given.table.open("w") as table:
-        told: set[str] = set()
+        reported: set[str] = set()
 
-        def tell(line: str) -> None:
-            if line in told:  # the head of a table that was begun before
+        def report(line: str) -> None:
+            if line in reported:  # the head of a table that was begun before
                 return
-            told.add(line)
+            reported.add(line)
             print(line, flush=True)
             table.write(f"{line}\n")
             table.flush()
             os.fsync(table.fileno())
 
-        tell("| what | measured |")
-        tell("|---|---|")
+        report("| what | measured |")
+        report("|---|---|")
         parts = first_parts(given.small) + ([] if given.small else further_parts())
-        failed = [part.name for part in parts if not answer(part, tell)]
+        failed = [part.name for part in parts if not answer(part, report)]
     if failed:
         sys.exit(f"check_gpu: failed: {', '.join(failed)}")
 

@@ -43,7 +43,7 @@ class Table:
     unit: str
     values: dict[str, list[float]]
     baseline: str | None = None
-    """The way that the others are told as multiples of."""
+    """The way that the others are given as multiples of."""
 
     def medians(self) -> dict[str, float]:
         """Return the middle value of each way."""
@@ -160,8 +160,8 @@ class Recording:
         print(f"{title}, {unit} (load {load():.1f})")
         for name, median in made.medians().items():
             times = made.times_baseline(name)
-            told = "" if times is None else f"{times:9,.2f}x"
-            print(f"  {name:52} {median:>14,.4g}{told}", flush=True)
+            reported = "" if times is None else f"{times:9,.2f}x"
+            print(f"  {name:52} {median:>14,.4g}{reported}", flush=True)
 
     def end(self) -> None:
         """Write the record, where one is asked for."""

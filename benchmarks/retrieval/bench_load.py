@@ -111,8 +111,8 @@ class Client(threading.Thread):
         status, content = self._post(RECOMMEND, connection, "/recommend", body)
         if self._expect(status, content):
             items = json.loads(content)["items"]
-            told = [(one["item"], one["score"]) for one in items]
-            self.answers.append((RECOMMEND, user, len(self.histories[user]), told))
+            reported = [(one["item"], one["score"]) for one in items]
+            self.answers.append((RECOMMEND, user, len(self.histories[user]), reported))
 
     def _score(self, connection, user) -> None:
         candidates = self.chance.integers(0, self.items, CANDIDATES).tolist()
@@ -123,8 +123,8 @@ class Client(threading.Thread):
         status, content = self._post(SCORE, connection, path, json.dumps(asked))
         if self._expect(status, content):
             scores = json.loads(content)["outputs"][0]["data"]
-            told = list(zip(candidates, scores, strict=True))
-            self.answers.append((SCORE, user, len(self.histories[user]), told))
+            reported = list(zip(candidates, scores, strict=True))
+            self.answers.append((SCORE, user, len(self.histories[user]), reported))
 
     def _events(self, connection, user) -> None:
         item = int(self.chance.integers(0, self.items))
@@ -231,10 +231,10 @@ class Offline:
         self.recommender = Recommender(towers, open_index(home / "index", towers), ranker)
         self.encoder, self.scorer = EventEncoder(ranker), Scorer(ranker)
 
-    def problem(self, kind, user, history, told) -> str | None:
+    def problem(self, kind, user, history, reported) -> str | None:
         """Say what is wrong with an answer; None where nothing is."""
-        scores = np.array([score for _, score in told])
-        items = [item for item, _ in told]
+        scores = np.array([score for _, score in reported])
+        items = [item for item, _ in reported]
         event = {"user": user, "history": history, "candidates": items}
         encoded = self.encoder.encode(self.encoder.parse(event))
         own = self.scorer.score_events([encoded])[0]
@@ -257,9 +257,9 @@ def compare(home: Path, clients: list[Client]) -> list[str]:
     offline = Offline(home)
     problems = []
     for client in clients:
-        for kind, user, known, told in client.answers:
+        for kind, user, known, reported in client.answers:
             history = client.histories[user][:known]
-            if problem := offline.problem(kind, user, history, told):
+            if problem := offline.problem(kind, user, history, reported):
                 problems.append(problem)
     return problems
 

@@ -48,12 +48,12 @@ def test_pages_show_what_the_records_have_and_no_other_figure(name):
     assert re.findall(FIGURES[name], by_hand) == []
 
 
-def test_a_record_tells_how_it_was_measured(record):
-    told = json.loads(record.read_text())
-    assert told["for_publication"] and told["commit"].startswith("0123")
-    assert told["load_before"] == told["load_after"] == 0.4
-    assert told["machine"]["cores"] >= 1 and told["machine"]["memory_gib"] > 0
-    assert told["tables"][0]["values"]["published code"] == [100.0, 90.0, 300.0]
+def test_a_record_reports_how_it_was_measured(record):
+    reported = json.loads(record.read_text())
+    assert reported["for_publication"] and reported["commit"].startswith("0123")
+    assert reported["load_before"] == reported["load_after"] == 0.4
+    assert reported["machine"]["cores"] >= 1 and reported["machine"]["memory_gib"] > 0
+    assert reported["tables"][0]["values"]["published code"] == [100.0, 90.0, 300.0]
 
 
 def test_a_page_has_medians_spread_and_multiples(record):

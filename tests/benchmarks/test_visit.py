@@ -23,18 +23,18 @@ ENDS = {
 
 @pytest.mark.parametrize("code", ENDS)
 def test_a_part_is_one_line(code):
-    told = []
+    reported = []
     begins, good = ENDS[code]
-    assert answer(Part("a part", ("-c", code), 60), told.append) is good
-    assert len(told) == 1
-    assert told[0].startswith(begins)
+    assert answer(Part("a part", ("-c", code), 60), reported.append) is good
+    assert len(reported) == 1
+    assert reported[0].startswith(begins)
 
 
 def test_a_part_that_hangs_is_ended_and_its_lines_are_kept():
-    told = []
+    reported = []
     part = Part("a part", ("-c", HANGS), 3, prints_table=True)
-    assert not answer(part, told.append)
-    assert told == ["| a line | 5 |", "| a part | ended after its 3 s |"]
+    assert not answer(part, reported.append)
+    assert reported == ["| a line | 5 |", "| a part | ended after its 3 s |"]
 
 
 def test_the_first_parts_come_within_their_minutes_and_the_published_code_beside_ours(monkeypatch):

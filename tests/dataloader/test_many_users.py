@@ -62,10 +62,10 @@ def test_a_million_users_need_little_memory(tmp_path):
     users, length = 1_000_000, 4
     small = write_many(tmp_path / "small", 2000, length)
     large = write_many(tmp_path / "large", users, length)
-    told = feed_in_a_process(4, small, large)
-    assert told["samples"] == 2 * told["positives"] == 4 * users
-    assert told["users"] == 4 * users * (users + 1) // 2
-    assert told["bytes"] < 400e6, told
+    reported = feed_in_a_process(4, small, large)
+    assert reported["samples"] == 2 * reported["positives"] == 4 * users
+    assert reported["users"] == 4 * users * (users + 1) // 2
+    assert reported["bytes"] < 400e6, reported
 
 
 @pytest.mark.slow
@@ -74,6 +74,6 @@ def test_a_user_of_a_million_interactions_comes_whole(tmp_path):
     length = 1_000_000
     small = write_many(tmp_path / "small", 20, 100)
     large = write_many(tmp_path / "large", 1, length)
-    told = feed_in_a_process(16, small, large)
-    assert told["samples"] == told["users"] == 2 * told["positives"] == 2 * (length - 2)
-    assert told["bytes"] < 100e6, told
+    reported = feed_in_a_process(16, small, large)
+    assert reported["samples"] == reported["users"] == 2 * reported["positives"] == 2 * (length - 2)
+    assert reported["bytes"] < 100e6, reported

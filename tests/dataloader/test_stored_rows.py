@@ -20,7 +20,7 @@ LISTS = [[1, 2], None, [3, 4], [5, None]]
 
 @pytest.mark.parametrize("kind", [pa.list_, pa.large_list, lambda of: pa.list_(of, 2)])
 @pytest.mark.parametrize("start, missing", [(0, 1), (1, 0), (2, 1)])
-def test_slices_of_lists_begin_at_zero_and_tell_what_is_missing(kind, start, missing):
+def test_slices_of_lists_begin_at_zero_and_report_what_is_missing(kind, start, missing):
     column = decode(pa.array(LISTS, kind(pa.int64())).slice(start))
     assert column.missing == missing and column.values.dtype == np.int64
     assert column.offsets[0] == 0 and column.offsets[-1] == len(column.values)

@@ -54,17 +54,19 @@ def test_a_gpu_that_both_can_use_is_used(machine):
 
 def test_without_tensorflows_libraries_a_run_is_on_the_cpu(machine):
     machine(tensorflow=False, libraries=False)
-    told = settle_training(ONE)
-    assert told.startswith("runs on the CPU: TensorFlow cannot open libcudart.so.11.0, ")
-    assert told.endswith("libcudnn.so.8 (make setup DEVICE=gpu).")
+    reported = settle_training(ONE)
+    assert reported.startswith("runs on the CPU: TensorFlow cannot open libcudart.so.11.0, ")
+    assert reported.endswith("libcudnn.so.8 (make setup DEVICE=gpu).")
     assert not merlin.core.has_gpu.HAS_GPU
 
 
 @pytest.mark.slow
 def test_without_cudf_the_model_keeps_the_gpu(machine):
     machine(cudf=False)
-    told = settle_training(ONE)
-    assert told.startswith("the model runs on the GPU, its feed on the CPU: cudf cannot be used: ")
+    reported = settle_training(ONE)
+    assert reported.startswith(
+        "the model runs on the GPU, its feed on the CPU: cudf cannot be used: "
+    )
     assert not merlin.core.has_gpu.HAS_GPU
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "0"  # TensorFlow's
 

@@ -34,7 +34,7 @@ def test_the_stand_in_has_what_pynvml_has():
     assert differences(NVML, pynvml, "pynvml") == []
 
 
-def test_gpus_are_told_with_their_cores(driver):
+def test_gpus_are_reported_with_their_cores(driver):
     gpus = driver({"cores": [0, 1]}, {"cores": [1], "name": "NVIDIA H100"})
     assert [gpu.place for gpu in gpus.visible] == ["0", "1"]
     assert gpus.visible[0].cores == {0, 1}
@@ -53,12 +53,12 @@ def test_gpus_are_told_with_their_cores(driver):
         ("GPU-ab,1", ["GPU-ab", "1"]),  # the beginning of a UUID, which NVML does not know
     ],
 )
-def test_only_visible_gpus_are_told(driver, visible, places):
+def test_only_visible_gpus_are_reported(driver, visible, places):
     gpus = driver({}, {}, {}, visible=visible)
     assert [gpu.place for gpu in gpus.visible] == places
 
 
-def test_a_driver_that_tells_no_cores_is_borne(driver):
+def test_a_driver_that_reports_no_cores_is_borne(driver):
     assert driver({}).visible[0].cores == frozenset()
 
 
@@ -91,7 +91,7 @@ LAUNCHERS = {
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_the_launcher_tells_the_local_rank(monkeypatch, launcher):
+def test_the_launcher_reports_the_local_rank(monkeypatch, launcher):
     for name in list(os.environ):
         if name.startswith(("HOROVOD_", "OMPI_", "SLURM_", "MPI_")):
             monkeypatch.delenv(name)

@@ -41,7 +41,7 @@ def test_the_doctor_sees_the_gpu(on_gpu):
 
 def test_memory_grows_and_the_rank_sees_one_gpu(on_gpu):
     seen = on_gpu(task="memory")
-    assert seen["told"] is None
+    assert seen["reported"] is None
     assert (seen["seen"], seen["sum"]) == (1, 6)
     assert seen["held"] < 2**30
 

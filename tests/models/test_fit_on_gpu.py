@@ -42,20 +42,22 @@ def used(dataset):
     """Use a model as a notebook does; give all that it says, and its weights."""
     model = small_din(dataset)
     fitted = model.fit(dataset, batch_size=8, validation_data=dataset, shuffle=False, verbose=0)
-    told = [fitted.history[name] for name in sorted(fitted.history)]
-    told.append(list(model.evaluate(dataset, batch_size=16, verbose=0, return_dict=True).values()))
-    return told, model.predict(dataset, batch_size=16), model.get_weights()
+    reported = [fitted.history[name] for name in sorted(fitted.history)]
+    reported.append(
+        list(model.evaluate(dataset, batch_size=16, verbose=0, return_dict=True).values())
+    )
+    return reported, model.predict(dataset, batch_size=16), model.get_weights()
 
 
 @pytest.mark.filterwarnings("ignore:.*were read on the host")
 @pytest.mark.slow
 def test_a_notebook_is_told_the_same_whatever_histories_are_empty(make_dataset, gpu):
     dataset = make_dataset(ragged=True, rows=ROWS, lengths=LENGTHS)
-    told, scores, weights = used(dataset)
+    reported, scores, weights = used(dataset)
     gpu()
     on_gpu, scores_on_gpu, weights_on_gpu = used(dataset)
-    assert on_gpu == told
-    assert np.isfinite(np.concatenate([np.ravel(values) for values in told])).all()
+    assert on_gpu == reported
+    assert np.isfinite(np.concatenate([np.ravel(values) for values in reported])).all()
     np.testing.assert_array_equal(scores_on_gpu, scores)
     for one, other in zip(weights_on_gpu, weights, strict=True):
         np.testing.assert_array_equal(one, other)

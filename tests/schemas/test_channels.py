@@ -164,7 +164,7 @@ def test_problems_of_a_spec_from_a_file_have_lines():
     assert "amazon_books.yaml:4: channel_spec.negative_history" in " ".join(map(str, problems))
 
 
-def test_plain_merlin_tags_tell_the_channels():
+def test_plain_merlin_tags_report_the_channels():
     schema = Schema(
         [
             ColumnSchema("click", tags=[Tags.TARGET]),

@@ -79,7 +79,7 @@ def test_untagged_columns_are_named(directory):
         DatasetDirectory.open(directory)
 
 
-def test_what_is_wrong_with_a_schema_alone_is_told_with_its_file(directory):
+def test_what_is_wrong_with_a_schema_alone_is_reported_with_its_file(directory):
     for name in ("feature_spec.yaml", "metadata.json"):
         (directory / name).unlink()
     text = (directory / "schema.pbtxt").read_text()

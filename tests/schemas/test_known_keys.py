@@ -61,14 +61,14 @@ def test_keys_that_were_there_keep_their_ids_and_new_ones_follow(old, tmp_path):
         (["ba", "", "d", "e"], 4, "the first 3 keys"),
     ],
 )
-def test_other_keys_are_told(old, tmp_path, keys, largest, said):
+def test_other_keys_are_reported(old, tmp_path, keys, largest, said):
     note = note_ids(schema(3), old)
     write_keys(tmp_path / "new", "item", keys)
     (found,) = other_meanings(note, schema(largest), tmp_path / "new")
     assert re.search(said, found)
 
 
-def test_a_vocabulary_on_one_side_alone_is_told(old, tmp_path):
+def test_a_vocabulary_on_one_side_alone_is_reported(old, tmp_path):
     (found,) = other_meanings(note_ids(schema(3), old), schema(3), tmp_path)
     assert "a vocabulary gave the ids" in found and "no vocabulary" in found
     (found,) = other_meanings(note_ids(schema(3), tmp_path), schema(3), old)
@@ -93,7 +93,7 @@ def workflow_of(mean):
     }
 
 
-def test_numbers_that_were_fitted_otherwise_are_told(old, tmp_path):
+def test_numbers_that_were_fitted_otherwise_are_reported(old, tmp_path):
     write_keys(tmp_path / "new", "item", ["b", "a", "d"])
     for place, mean in ((old, 1.0), (tmp_path / "new", 2.0)):
         (place / "workflow.json").write_text(json.dumps(workflow_of(mean)))

@@ -52,7 +52,7 @@ def test_a_columns_name_that_is_no_text(directory):
         (pa.array([[1]] * 40), "lists of whole numbers (list<item: int64>)"),
     ],
 )
-def test_a_column_of_another_type_is_told_in_words(directory, values, words):
+def test_a_column_of_another_type_is_reported_in_words(directory, values, words):
     file = directory / "train" / "part.10.parquet"
     table = pq.read_table(file)
     place = table.column_names.index("user_id")

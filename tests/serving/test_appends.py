@@ -130,11 +130,16 @@ def test_what_was_kept_is_counted(store):
     store.append = lambda interactions: (_ for _ in ()).throw(StoreError("full"))
     ask(appends, one)
     prefix = "merlin_sim_histories_append"
-    told = {
+    reported = {
         name: registry.get_sample_value(f"{prefix}{name}")
         for name in ("s_total", "_requests_total", "_refused_total", "_failures_total")
     }
-    assert told == {"s_total": 4, "_requests_total": 2, "_refused_total": 1, "_failures_total": 1}
+    assert reported == {
+        "s_total": 4,
+        "_requests_total": 2,
+        "_refused_total": 1,
+        "_failures_total": 1,
+    }
     assert registry.get_sample_value(f"{prefix}_seconds_sum") > 0
     assert registry.get_sample_value(f"{prefix}_seconds_count") == 1
     assert registry.get_sample_value(f"{prefix}_seconds_bucket", {"le": "+Inf"}) == 1

@@ -131,7 +131,7 @@ def test_what_is_served_are_the_scores_that_the_run_evaluated(walked):
         assert same(found, known["evaluation"]), name
 
 
-def test_nothing_in_it_tells_where_it_came_from(walked):
+def test_nothing_in_it_reports_where_it_came_from(walked):
     elsewhere, work, _ = walked
     for path in (elsewhere / "model").rglob("*"):
         assert path.is_dir() or str(work).encode() not in path.read_bytes(), path.name

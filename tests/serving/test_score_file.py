@@ -121,7 +121,7 @@ def test_a_history_that_is_not_sent_is_taken_from_a_store(
 
 
 @pytest.mark.parametrize("line", BAD_LINES, ids=lambda line: line[:20].decode("latin1"))
-def test_a_bad_row_is_told_by_line_or_left_out(line, scorer, servable, events, tmp_path):
+def test_a_bad_row_is_reported_by_line_or_left_out(line, scorer, servable, events, tmp_path):
     encoder = EventEncoder(servable, Limits(max_candidates=3))
     good = [json.dumps(event).encode() for event in events[:3]]
     source, output = tmp_path / "events.jsonl", tmp_path / "scores.jsonl"
@@ -145,7 +145,7 @@ def test_a_bad_row_is_told_by_line_or_left_out(line, scorer, servable, events, t
         ('user_id,history,candidates\nu,a,b\nu,"a"b,c\n', "line 3: expected CSV"),
     ],
 )
-def test_bad_csv_is_told(text, message, scorer, encoder, tmp_path):
+def test_bad_csv_is_reported(text, message, scorer, encoder, tmp_path):
     (tmp_path / "events.csv").write_text(text)
     with pytest.raises(MerlinSimError, match=message):
         score_file(scorer, encoder, tmp_path / "events.csv", tmp_path / "scores.jsonl")
@@ -160,7 +160,7 @@ def test_what_excel_writes_can_be_read(scorer, encoder, events, expected, tmp_pa
     assert read_scores(tmp_path / "scores.jsonl")[0]["scores"] == pytest.approx([expected[0]], 1e-4)
 
 
-def test_a_parquet_file_without_a_column_is_told_at_once(scorer, encoder, events, tmp_path):
+def test_a_parquet_file_without_a_column_is_reported_at_once(scorer, encoder, events, tmp_path):
     rows = [{"user_id": event["user_id"], "items": event["candidates"]} for event in events]
     write_parquet(tmp_path / "events.parquet", rows)
     message = "the columns user_id, history, candidates.*without history, candidates"
@@ -175,7 +175,7 @@ def test_a_parquet_file_without_a_column_is_told_at_once(scorer, encoder, events
 
 
 @pytest.mark.slow
-def test_a_damaged_parquet_file_is_told_with_its_name(encoder, events, tmp_path):
+def test_a_damaged_parquet_file_is_reported_with_its_name(encoder, events, tmp_path):
     path, refused = tmp_path / "events.parquet", 0
     write_parquet(path, events[:2])
     content = path.read_bytes()
@@ -194,7 +194,7 @@ def test_a_damaged_parquet_file_is_told_with_its_name(encoder, events, tmp_path)
     assert refused > 300
 
 
-def test_where_json_ends_to_be_json_is_told_within_its_line(scorer, encoder, tmp_path):
+def test_where_json_ends_to_be_json_is_reported_within_its_line(scorer, encoder, tmp_path):
     (tmp_path / "events.jsonl").write_text('\n{"user_id": "x"\n')
     with pytest.raises(
         MerlinSimError, match="line 2: expected one JSON object: .* at character 17"

@@ -66,7 +66,7 @@ def test_a_changed_directory_is_refused(directory, harm, message):
         read_manifest(directory)
 
 
-def test_every_problem_is_told(directory):
+def test_every_problem_is_reported(directory):
     (directory / "model/saved_model.pb").unlink()
     (directory / "more").write_text("x")
     with pytest.raises(ServableError) as error:

@@ -46,11 +46,11 @@ class KilledWorkers(WorkerPlugin):
             self._kill(AFTER)
 
     def _kill(self, moment: str) -> None:
-        told = json.loads((self.directory / "phase.json").read_text())
-        if told["keys"] == []:
+        reported = json.loads((self.directory / "phase.json").read_text())
+        if reported["keys"] == []:
             return
         try:
-            (self.directory / f"{told['phase']}, {moment}").touch(exist_ok=False)
+            (self.directory / f"{reported['phase']}, {moment}").touch(exist_ok=False)
         except FileExistsError:
             return
         os.kill(os.getpid(), signal.SIGKILL)

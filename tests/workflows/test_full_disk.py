@@ -39,7 +39,7 @@ def disk(tmp_path):
 
 
 class FillsTheDisk(SingleProcess):
-    """Leaves no page free once so many phases are done, nor of what is deleted between later ones."""
+    """Leaves no page free once so many phases are done, also of what is deleted later on."""
 
     def __init__(self, filler: Path, phases: int):
         super().__init__(1)

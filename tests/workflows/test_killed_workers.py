@@ -31,10 +31,10 @@ class WatchedCluster(DaskCluster):
         yield from super().compute(delayed)
 
     def _begin(self, keys):
-        told = self.directory / "phase.json"
+        reported = self.directory / "phase.json"
         keys = keys if self.phases in self.killed_in else []
-        told.with_suffix(".new").write_text(json.dumps({"phase": self.phases, "keys": keys}))
-        os.replace(told.with_suffix(".new"), told)
+        reported.with_suffix(".new").write_text(json.dumps({"phase": self.phases, "keys": keys}))
+        os.replace(reported.with_suffix(".new"), reported)
         self.phases += 1
 
 

@@ -13,7 +13,7 @@ ROWS = st.lists(st.tuples(st.integers(1, 4), st.integers(-3, 6)), max_size=30)
 
 
 @given(ROWS)
-def test_rows_of_any_order_tell_the_last_two_days(rows):
+def test_rows_of_any_order_report_the_last_two_days(rows):
     ids, days = np.array(rows, np.int64).reshape(-1, 2).T
     found = last_days(ids, days, 6).tolist()
     for key in range(6):

@@ -168,9 +168,9 @@ def test_each_worker_of_dask_cuda_has_its_gpu_a_pool_and_the_cores_near_it():
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    told = json.loads(done.stdout.splitlines()[-1])
+    reported = json.loads(done.stdout.splitlines()[-1])
     spills = "enable_cudf_spill" in inspect.signature(LocalCUDACluster).parameters  # not in 23.8
-    assert told["workers"] == [
+    assert reported["workers"] == [
         {
             "visible": visible,
             "cores": cores,
@@ -181,8 +181,8 @@ def test_each_worker_of_dask_cuda_has_its_gpu_a_pool_and_the_cores_near_it():
         }
         for visible, cores in zip(("0,1", "1,0"), near, strict=True)
     ]
-    assert told["here"] == (spills or None)
-    assert (told["computed"], told["ran"]) == ([0, 1, 2, 3, 4], [1, 2])
+    assert reported["here"] == (spills or None)
+    assert (reported["computed"], reported["ran"]) == ([0, 1, 2, 3, 4], [1, 2])
 
 
 @pytest.mark.slow
@@ -195,7 +195,7 @@ def test_a_local_cluster_works_and_hands_errors_on():
             list(scheduler.run(square, range(20)))
 
 
-def told_address(file):
+def reported_address(file):
     """What a scheduler has written of where it is; None until all of it is there."""
     try:
         return json.loads(file.read_text())["address"]
@@ -213,7 +213,7 @@ def running_cluster(tmp_path):
     scheduler = subprocess.Popen([*dask, *options], **common)
     worker = None
     try:
-        until(lambda: told_address(file) is not None)
+        until(lambda: reported_address(file) is not None)
         worker = subprocess.Popen(
             [
                 sys.executable, "-W", "ignore", "-m", "distributed.cli.dask_worker",
@@ -222,7 +222,7 @@ def running_cluster(tmp_path):
             ],
             **common,
         )  # fmt: skip
-        yield told_address(file)
+        yield reported_address(file)
     finally:
         for process in (worker, scheduler):
             if process is not None:

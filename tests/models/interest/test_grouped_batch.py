@@ -186,7 +186,7 @@ def test_the_training_step_takes_it_and_moves_the_weights_as_rows_do(schema):
 @pytest.mark.slow
 def test_fit_and_evaluate_count_each_sample_once_and_fillers_never(schema):
     columns, labels = grouped_batch(schema)
-    counts, told = WEIGHT > 0, []
+    counts, reported = WEIGHT > 0, []
     for batch in (
         (tensors(columns), tf.constant(labels), tf.constant(WEIGHT)),
         (tensors(as_rows(columns)), tf.constant(labels[counts])),
@@ -197,9 +197,9 @@ def test_fit_and_evaluate_count_each_sample_once_and_fillers_never(schema):
         data = tf.data.Dataset.from_tensors(batch)
         fitted = model.fit(data, verbose=0).history
         tested = model.evaluate(data, verbose=0, return_dict=True)
-        told.append((fitted, tested))
+        reported.append((fitted, tested))
         assert model.metrics[0].count == counts.sum()
-    for grouped, plain in zip(*told, strict=True):
+    for grouped, plain in zip(*reported, strict=True):
         assert set(grouped) == set(plain) and "accuracy" in grouped
         for name, value in grouped.items():
             np.testing.assert_allclose(value, plain[name], rtol=1e-5, err_msg=name)

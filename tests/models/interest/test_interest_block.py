@@ -162,7 +162,7 @@ def test_config_makes_a_copy(kind, make_schema):
 
 
 @every_block
-def test_a_block_tells_its_output_and_its_columns(kind, make_schema):
+def test_a_block_reports_its_output_and_its_columns(kind, make_schema):
     schema = make_schema()
     block = BLOCKS[kind].from_schema(schema, **OPTIONS[kind])
     assert block.compute_output_shape(None).as_list() == [None, 4]

@@ -126,7 +126,7 @@ def test_a_history_longer_than_the_schema_says_counts_as_its_newest_part(
     with pytest.warns(UserWarning, match="the newest 10 are kept"):
         cut = model(as_batch(columns, 14, ragged=True)[0])
     with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)  # told once
+        warnings.simplefilter("error", UserWarning)  # reported once
         model(as_batch(columns, 14, ragged=True)[0])
     np.testing.assert_array_equal(cut, model(as_batch(newest, 10, ragged=True)[0]))
 

@@ -122,7 +122,7 @@ def test_whole_arrays_are_read_by_numpy(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_file_tells_that_it_goes_on_while_it_is_written(tmp_path, monkeypatch):
+def test_a_file_reports_that_it_goes_on_while_it_is_written(tmp_path, monkeypatch):
     monkeypatch.setattr(array_files, "SYNCED_BYTES", 1 << 24)
     sizes = []
     values = np.zeros((1 << 24, 4), np.float32)  # 256 MiB

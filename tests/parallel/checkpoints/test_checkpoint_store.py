@@ -96,7 +96,7 @@ def test_one_checkpoint_can_be_named(tmp_path):
     assert CheckpointStore(first).load().facts["steps"] == 1
 
 
-def test_the_best_is_told_by_the_checkpoints_themselves(tmp_path):
+def test_the_best_is_reported_by_the_checkpoints_themselves(tmp_path):
     store = CheckpointStore(tmp_path, keep=1)
     for steps, auc in [(1, float("nan")), (2, 0.9), (3, 0.9), (4, None), (5, 0.1)]:
         save(store, steps, auc)

@@ -124,7 +124,7 @@ def test_a_model_of_1_68_terabytes_fits_32_gpus():
     assert max(held) <= 0.9 * wanted.memory
 
 
-def test_what_does_not_fit_is_told_with_what_would():
+def test_what_does_not_fit_is_reported_with_what_would():
     wanted = Wanted(2, 65536, "adam", parse_size("8GB"))
     with pytest.raises(DoesNotFit) as caught:
         make_plan(published(), wanted)
@@ -196,7 +196,7 @@ def test_a_table_on_every_rank_moves_on_every_rank():
     assert plan.by_name["b"].on_host == {0, 1} and not plan.by_name["a"].on_host
 
 
-def test_host_memory_is_told_where_it_would_do_and_where_it_does_not():
+def test_host_memory_is_reported_where_it_would_do_and_where_it_does_not():
     wanted = Wanted(1, 65536, "adagrad", 10 * GIB)
     with pytest.raises(DoesNotFit, match="What would: .*--host_memory of ") as caught:
         make_plan(published(), wanted)

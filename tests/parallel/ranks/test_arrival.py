@@ -70,7 +70,7 @@ def test_ranks_that_do_not_come_are_named(rendezvous):
     assert NOTICE_SECONDS < 60 <= clock.now < 61
 
 
-def test_a_server_that_is_gone_is_told(rendezvous):
+def test_a_server_that_is_gone_is_reported(rendezvous):
     gone = {**rendezvous, "HOROVOD_GLOO_RENDEZVOUS_PORT": "1"}
     with pytest.raises(MerlinSimError, match="server at 127.0.0.1:1 does not answer: .*refused"):
         wait_for_ranks(60, gone)

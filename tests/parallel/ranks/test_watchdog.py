@@ -83,12 +83,14 @@ def test_alone_it_does_nothing():
 @pytest.fixture
 def entering(monkeypatch):
     """The watchdog of rank 0 of 2 while it waits for rank 1, and what it told rank 1."""
-    told, ended = queue.Queue(), queue.Queue()
-    monkeypatch.setattr(watchdog_module, "broadcast_object", lambda value, ranks: told.put(value))
+    reported, ended = queue.Queue(), queue.Queue()
+    monkeypatch.setattr(
+        watchdog_module, "broadcast_object", lambda value, ranks: reported.put(value)
+    )
     watchdog = Watchdog(Ranks(0, 2, 0, 2), end=lambda *how: ended.put(how))
     thread = threading.Thread(target=watchdog.__enter__)
     thread.start()
-    address, secret = told.get(timeout=100)
+    address, secret = reported.get(timeout=100)
     yield watchdog, thread, ended, address, secret
     if thread.is_alive():
         with socket.create_connection(address) as second:

@@ -18,7 +18,7 @@ def test_float32_is_left_alone():
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("bad", [float("inf"), float("nan")])
-def test_overflow_halves_and_is_told(sparse, bad):
+def test_overflow_halves_and_is_reported(sparse, bad):
     scale = LossScale(active=True)
     gradient = tf.constant([[1.0], [bad]])
     if sparse:

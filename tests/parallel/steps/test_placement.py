@@ -19,7 +19,7 @@ def test_all_of_a_step_and_of_a_prediction_is_computed_on_the_device(sim_dataset
     """Two logical CPUs stand for a GPU and the host; they are made before TensorFlow starts."""
     done = run(warm(str(WORKER), str(sim_dataset)), seconds=200)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert told["variables"] == ["CPU:1"]
-    assert told["on_device"] > 500
-    assert set(told["on_host"]) <= OF_THE_HOST
+    reported = json.loads(done.stdout.splitlines()[-1])
+    assert reported["variables"] == ["CPU:1"]
+    assert reported["on_device"] > 500
+    assert set(reported["on_host"]) <= OF_THE_HOST

@@ -59,9 +59,9 @@ def test_a_step_compiled_for_a_gpu_trains_the_same(optimizer, monkeypatch):
 def test_only_between_ranks_are_rows_added_up_after_it(monkeypatch, ranks, rows):
     sent = []
 
-    def average(gradients, told, *_):
+    def average(gradients, reported, *_):
         sent.extend(gradients)
-        return gradients, told
+        return gradients, reported
 
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind=None: ["a GPU"])
     monkeypatch.setattr(train_step, "average_gradients", average)

@@ -40,7 +40,7 @@ def test_a_broken_tensorflow_is_found(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_gpu_that_tensorflow_cannot_use_is_told_and_left_alone(tmp_path):
+def test_a_gpu_that_tensorflow_cannot_use_is_reported_and_left_alone(tmp_path):
     """The driver counts one GPU, as Merlin does; TensorFlow, which is the real one, sees none."""
     shutil.copy(FOLDER / "pynvml.py", tmp_path)
     visible = {k: v for k, v in os.environ.items() if k != "CUDA_VISIBLE_DEVICES"}

@@ -89,7 +89,7 @@ def test_an_export_is_as_good_as_its_checkpoint(models, grown, tmp_path):
     assert one["checkpoint_sha256"] == other["checkpoint_sha256"]
 
 
-def test_the_exit_code_tells_what_came_out(models, grown, tmp_path):
+def test_the_exit_code_reports_what_came_out(models, grown, tmp_path):
     wide = ["--margin", 1, "--long_history", 8]
     found = gate(models, "run", "one", grown, tmp_path / "out", *wide)
     assert found.returncode == 0 and "\npassed\n" in found.stdout

@@ -81,6 +81,6 @@ def test_what_goes_to_host_memory_is_shown(dataset):
         (["--ranks", 2, "--top_k", 4], "top_k"),
     ],
 )
-def test_what_is_wrong_is_told(dataset, options, said):
+def test_what_is_wrong_is_reported(dataset, options, said):
     with pytest.raises(MerlinSimError, match=said):
         plan(dataset, *options)

@@ -34,10 +34,10 @@ def test_a_registry_from_its_first_version_to_the_last(home):
     head, first, second = registry(home, "list").stdout.splitlines()
     assert head.split()[:3] == ["Version", "Added", "Model"]
     assert first.split()[:1] == ["1"] and "0.8125" in first and second.startswith("*")
-    told = json.loads(registry(home, "list", "--json").stdout)
-    assert (told["current"], told["were_current"]) == (2, [1, 2])
-    assert told["versions"][0]["metrics"] == {"test_auc": 0.8125, "test_log_loss": 0.5}
-    assert told["versions"][1]["checkpoint"]["dataset"] == "f00d"
+    reported = json.loads(registry(home, "list", "--json").stdout)
+    assert (reported["current"], reported["were_current"]) == (2, [1, 2])
+    assert reported["versions"][0]["metrics"] == {"test_auc": 0.8125, "test_log_loss": 0.5}
+    assert reported["versions"][1]["checkpoint"]["dataset"] == "f00d"
     assert registry(home, "rollback").stdout == "version 1 is current, in place of 2\n"
     assert registry(home, "add", home / "b").stdout == "version 3\n"
     assert registry(home, "prune", "--keep", 1).stdout == "removed: 2\n"

@@ -71,8 +71,8 @@ def test_preprocessing_is_that_of_a_machine_without_a_gpu(with_a_driver, tmp_pat
     (tmp_path / "cupy.py").write_text("class ndarray: ...\n")
     done = with_a_driver(*words, tmp_path / "fallen")
     assert done.returncode == 0, done.stderr
-    told = "merlin-sim: runs on the CPU: cudf cannot be used: no kernel."
-    assert done.stderr.splitlines().count(told) == 1, done.stderr
+    reported = "merlin-sim: runs on the CPU: cudf cannot be used: no kernel."
+    assert done.stderr.splitlines().count(reported) == 1, done.stderr
     run_here(*words, tmp_path / "expected")
     fallen, expected = (
         {

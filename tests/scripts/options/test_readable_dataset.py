@@ -66,8 +66,8 @@ def in_this_process(monkeypatch) -> list[Path]:
 def test_it_is_made_once_and_anew_when_a_file_has_changed(source, in_this_process, capsys):
     place, name = readable.readable_dataset(source, "feature_spec.yaml", PLAIN_ROWS)
     assert place.parent == source / "parquet-cache" and name == "feature_spec.yaml"
-    told = f"is in several chunks of csv: it is brought to parquet once, in {place}."
-    assert told in capsys.readouterr().err
+    reported = f"is in several chunks of csv: it is brought to parquet once, in {place}."
+    assert reported in capsys.readouterr().err
     dataset = DatasetDirectory.open(place)
     assert pq.read_table(dataset.files("train")[0])["kind"].to_pylist() == [0, 2] * 32
     assert readable.readable_dataset(source, "feature_spec.yaml") == (place, name)

@@ -127,7 +127,7 @@ def test_inference_with_a_training_runs_configuration_scores_what_the_run_saved(
     assert parse(*words, "--benchmark", mode="inference")[0].load_checkpoint_path is None
 
 
-def test_the_model_is_sim_unless_a_checkpoint_tells():
+def test_the_model_is_sim_unless_a_checkpoint_reports():
     load = ("--load_checkpoint_path", "saved")
     assert parse(*DATASET)[0].model_type == "sim"
     assert parse(*DATASET, *load)[0].model_type is None

@@ -82,7 +82,7 @@ def test_each_kind_of_drift_is_told_of_its_feature_alone():
         assert drifted[0].to_dict()["drifted"] is True
 
 
-def test_means_are_told():
+def test_means_are_reported():
     found = by_feature(seen(prices=0.5, longer=1))
     assert abs(found["price"].new_mean - found["price"].reference_mean - 0.5) < 1e-5
     assert abs(found["history"].new_mean - found["history"].reference_mean - 1) < 1e-9

@@ -90,7 +90,7 @@ def test_a_segment_that_is_worse_keeps_a_better_model_out():
     assert verdicts(few, NEW_USERS) == [TOO_FEW] * 3 and few.passed
 
 
-def test_a_segment_without_rows_is_told():
+def test_a_segment_without_rows_is_reported():
     given = scored(0, 0)
     given.segments[LONG_HISTORIES] = np.zeros(USERS * EACH, bool)
     gate = judged(given, draws=20)
@@ -98,7 +98,7 @@ def test_a_segment_without_rows_is_told():
     assert rows_of(gate)[-1] == ["", "Calibration error", "0", "0", "", "", "", "", TOO_FEW]
 
 
-def test_what_is_written_tells_all(tmp_path):
+def test_what_is_written_reports_all(tmp_path):
     given = scored(2.0, 0)
     facts = {"challenger": {"path": "a"}, "current": {"path": "b"}, "dataset": {"path": "c"}}
     gate = judged(given)

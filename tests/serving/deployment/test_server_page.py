@@ -78,11 +78,11 @@ def test_the_newest_report_of_drift(registry, tmp_path):
     (image,) = figures.images.values()
     assert image[0] == (place / "distances.png").read_bytes()
     write_drift(tmp_path / "drift", [STEADY], BOUNDS, FACTS, {})
-    told = server_sections(None, tmp_path / "drift", None)
-    assert [heading for heading, _ in told] == ["Drift"]
-    assert [type(part) for part in told[0][1]] == [Text, Figures]
-    assert told[0][1][0].text.startswith("Nothing has drifted. ")
-    assert not any(isinstance(part, Table) for part in told[0][1])
+    reported = server_sections(None, tmp_path / "drift", None)
+    assert [heading for heading, _ in reported] == ["Drift"]
+    assert [type(part) for part in reported[0][1]] == [Text, Figures]
+    assert reported[0][1][0].text.startswith("Nothing has drifted. ")
+    assert not any(isinstance(part, Table) for part in reported[0][1])
 
 
 def test_a_report_of_drift_that_is_none_is_said(tmp_path):

@@ -115,7 +115,7 @@ def test_as_many_are_kept_as_was_asked_for(address, keep):
         open_store(address, keep=7)
 
 
-def test_a_missing_store_is_told(address):
+def test_a_missing_store_is_reported(address):
     with pytest.raises(StoreError, match="`merlin-sim histories load` makes it"):
         open_store(address)
 
@@ -176,7 +176,7 @@ def test_a_file_is_for_its_user_alone(tmp_path):
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "a").iterdir()} == {0o600}
 
 
-def test_a_file_that_is_no_store_is_told(tmp_path):
+def test_a_file_that_is_no_store_is_reported(tmp_path):
     (tmp_path / "notes").write_text("no database, but long enough to look like one. " * 9)
     with pytest.raises(StoreError, match="notes: expected a store of histories"):
         open_store(str(tmp_path / "notes"))
@@ -184,7 +184,7 @@ def test_a_file_that_is_no_store_is_told(tmp_path):
         open_store(str(tmp_path), create=True)
 
 
-def test_a_server_that_is_not_there_is_told(tmp_path):
+def test_a_server_that_is_not_there_is_reported(tmp_path):
     pytest.importorskip("redis")
     with pytest.raises(StoreError, match="unix://.*No such file"):
         open_store(f"unix://{tmp_path}/none")
@@ -197,10 +197,10 @@ def acknowledged_until_killed(address, count):
     with subprocess.Popen(
         [sys.executable, WORKER, address, "1", "0"], stdout=subprocess.PIPE, text=True
     ) as process:
-        told = [process.stdout.readline() for _ in range(count)]
+        reported = [process.stdout.readline() for _ in range(count)]
         process.kill()
-        told += process.stdout.readlines()
-    return int([line for line in told if line.endswith("\n")][-1])
+        reported += process.stdout.readlines()
+    return int([line for line in reported if line.endswith("\n")][-1])
 
 
 @pytest.mark.slow
@@ -220,11 +220,11 @@ def test_nothing_that_was_acknowledged_is_lost_with_the_redis_server(tmp_path):
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
         with contextlib.closing(worker.stdout):
-            told = [worker.stdout.readline() for _ in range(300)]
+            reported = [worker.stdout.readline() for _ in range(300)]
             process.kill()
-            told += worker.stdout.readlines()
+            reported += worker.stdout.readlines()
         worker.wait(timeout=200)
-    last = int([line for line in told if line.endswith("\n")][-1])
+    last = int([line for line in reported if line.endswith("\n")][-1])
     with redis_server(tmp_path / "r") as (address, _):
         found = open_store(address).read("1", 10**6).items
     assert found == list(range(len(found)))

@@ -40,13 +40,13 @@ class Triton(BaseHTTPRequestHandler):
         scores = [0.25 * (1 + place) for place, _ in enumerate(event["candidates"])]
         outputs = {"scores": scores, "unseen_user": [True], "version": [7]}
         outputs["unseen_candidates"] = [place == 0 for place, _ in enumerate(scores)]
-        told = [{"name": name, "data": data} for name, data in outputs.items()]
-        return self.tell(200, {"outputs": told})
+        reported = [{"name": name, "data": data} for name, data in outputs.items()]
+        return self.tell(200, {"outputs": reported})
 
     def do_GET(self):
         self.tell(200, {})
 
-    def tell(self, status, document):
+    def report(self, status, document):
         answer = json.dumps(document).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(answer)))
@@ -76,10 +76,10 @@ def shown(tmp_path):
         serving = threading.Thread(target=upstream.serve_forever, args=(0.01,))
         serving.start()
 
-        def show(told=(), is_ready=True):
+        def show(reported=(), is_ready=True):
             page = HomePage(
                 lambda: (is_ready, "version 7"),
-                lambda: told,
+                lambda: reported,
                 Form(EVENT, keeps_histories=True, recommends=False),
             )
             metrics = socket.socket()
@@ -120,10 +120,10 @@ def test_without_javascript_it_can_be_read(shown):
     address, _ = shown(sections)
     status, headers, page = read(address)
     assert status == 200 and headers["Content-Type"] == "text/html; charset=utf-8"
-    told = text_of(page)
-    assert "ready version 7" in told and "not ready" not in told
-    assert f"Last gate Version 3: passed {EVIL}" in told and EVIL not in page
-    assert "needs JavaScript" in told and "Recommend" not in told
+    reported = text_of(page)
+    assert "ready version 7" in reported and "not ready" not in reported
+    assert f"Last gate Version 3: passed {EVIL}" in reported and EVIL not in page
+    assert "needs JavaScript" in reported and "Recommend" not in reported
     assert re.findall(r"<[^>]+ (?:src|href)=([^\s>]+)", page) == ["'data:,'"]
 
 

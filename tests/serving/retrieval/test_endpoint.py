@@ -105,7 +105,7 @@ def test_what_is_not_said_is_as_documented():
         (" " * (LONGEST + 1), "expected a request of at most 65,536 bytes, received 65,537"),
     ],
 )
-def test_what_is_wrong_is_told(text, message):
+def test_what_is_wrong_is_reported(text, message):
     with pytest.raises(RequestError) as raised:
         read_request(text, RETRIEVED)
     assert message in str(raised.value)

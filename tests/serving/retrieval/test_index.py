@@ -143,7 +143,7 @@ def test_a_model_without_vectors_has_no_index(ranker):
         Towers(ranker)
 
 
-def test_a_file_that_is_no_index_is_told(tmp_path):
+def test_a_file_that_is_no_index_is_reported(tmp_path):
     (tmp_path / INDEX).write_bytes(b"nothing of the kind")
     with pytest.raises(MerlinSimError, match="expected an index"):
         ItemIndex.read(tmp_path / INDEX, 1.0)

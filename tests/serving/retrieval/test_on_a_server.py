@@ -19,7 +19,7 @@ import pytest
 from browser import browse
 from held_server import until
 from in_process import answer, run
-from monitoring import ASKED, QUERIES, prometheus, told_metrics
+from monitoring import ASKED, QUERIES, prometheus, reported_metrics
 from serving_process import reached, serving
 from triton_calls import infer, infer_events, metric
 
@@ -116,17 +116,19 @@ def users(dataset):
 
 
 def ask(server, user):
-    status, told = post(
+    status, reported = post(
         server.http_port, "/recommend", {"user": user, "top": TOP, "facts": {"age": AGE}}
     )
-    assert status == 200, told
-    return told
+    assert status == 200, reported
+    return reported
 
 
-def compare(told, expected):
+def compare(reported, expected):
     """Value by value; scores to what float32 rounds."""
-    scores, wanted = ([one.pop("score") for one in found["items"]] for found in (told, expected))
-    assert told == expected
+    scores, wanted = (
+        [one.pop("score") for one in found["items"]] for found in (reported, expected)
+    )
+    assert reported == expected
     if None in wanted:
         assert scores == wanted
     else:
@@ -135,9 +137,9 @@ def compare(told, expected):
 
 def test_answers_are_those_of_the_command(server, offline, users, options, ranker):
     for user in users:
-        told = ask(server, user)
-        assert len(told["items"]) == TOP
-        compare(told, offline(user))
+        reported = ask(server, user)
+        assert len(reported["items"]) == TOP
+        compare(reported, offline(user))
     met = {
         version: sum(meets_canary(u, CANARY) + 1 == version for u in users) for version in (1, 2)
     }
@@ -151,8 +153,10 @@ def test_answers_are_those_of_the_command(server, offline, users, options, ranke
 def test_those_that_come_together_are_answered_as_alone(server, offline, users):
     asked = users * 2
     with ThreadPoolExecutor(12) as pool:
-        for user, told in zip(asked, pool.map(lambda user: ask(server, user), asked), strict=True):
-            compare(told, offline(user))
+        for user, reported in zip(
+            asked, pool.map(lambda user: ask(server, user), asked), strict=True
+        ):
+            compare(reported, offline(user))
 
 
 def test_a_browser_is_shown_what_a_user_should_see(server, offline, users):
@@ -187,8 +191,8 @@ def test_over_grpc(server, offline, users):
     ],
 )
 def test_a_bad_request_is_told_why(server, request_, message):
-    status, told = post(server.http_port, "/recommend", request_)
-    assert status == 400 and message in told["error"]
+    status, reported = post(server.http_port, "/recommend", request_)
+    assert status == 400 and message in reported["error"]
 
 
 def test_what_is_posted_counts_at_once(server, offline, users, home, ranker):
@@ -197,8 +201,8 @@ def test_what_is_posted_counts_at_once(server, offline, users, home, ranker):
     first = ask(server, user)["items"][0]["item"]
     store = open_store(str(home / "store"))
     history = store.read(json.dumps(user), 1000).items
-    told = post(server.http_port, "/histories", {"user": user, "item": first})
-    assert told == (200, {"kept": 1})
+    reported = post(server.http_port, "/histories", {"user": user, "item": first})
+    assert reported == (200, {"kept": 1})
     after = ask(server, user)
     assert first not in [one["item"] for one in after["items"]]
     compare(after, offline(user))
@@ -225,13 +229,13 @@ def test_what_is_posted_counts_at_once(server, offline, users, home, ranker):
 
 def test_the_page_at_the_root_asks_for_no_history(server):
     with urllib.request.urlopen(f"http://127.0.0.1:{server.http_port}/", timeout=60) as page:
-        told = page.read().decode()
-    assert "without a history it has the one that is kept" in told
-    assert "&quot;user_id&quot;" in told and "&quot;history&quot;" not in told
+        reported = page.read().decode()
+    assert "without a history it has the one that is kept" in reported
+    assert "&quot;user_id&quot;" in reported and "&quot;history&quot;" not in reported
 
 
 def test_what_was_done_is_counted(server, users):
-    def told(name, **labels):
+    def reported(name, **labels):
         try:
             return metric(server, f"merlin_sim_{name}", **labels)
         except AssertionError:
@@ -241,16 +245,19 @@ def test_what_was_done_is_counted(server, users):
     ask(server, users[0])
     until(
         lambda: (
-            told("recommend_empty_histories_total") >= 1 and told("recommend_refused_total") >= 0
+            reported("recommend_empty_histories_total") >= 1
+            and reported("recommend_refused_total") >= 0
         )
     )
     for stage in STAGES:
-        until(lambda stage=stage: told("recommend_stage_seconds_bucket", stage=stage, le="+Inf"))
-    until(lambda: told("histories_reads_total", model="recommend") >= 2)
+        until(
+            lambda stage=stage: reported("recommend_stage_seconds_bucket", stage=stage, le="+Inf")
+        )
+    until(lambda: reported("histories_reads_total", model="recommend") >= 2)
     assert (
-        told("recommend_retrieved_total")
-        >= told("recommend_kept_total")
-        >= told("recommend_items_total")
+        reported("recommend_retrieved_total")
+        >= reported("recommend_kept_total")
+        >= reported("recommend_items_total")
         > 0
     )
 
@@ -263,9 +270,9 @@ def do_some_of_everything(server, users):
     post(server.http_port, "/histories", {"user": "somebody", "item": "B"})
 
 
-def test_all_that_the_dashboard_shows_is_told(server, users):
+def test_all_that_the_dashboard_shows_is_reported(server, users):
     do_some_of_everything(server, users)
-    until(lambda: told_metrics(server.metrics_port) >= ASKED)
+    until(lambda: reported_metrics(server.metrics_port) >= ASKED)
 
 
 def test_prometheus_answers_every_query_of_the_dashboard(server, users, tmp_path):

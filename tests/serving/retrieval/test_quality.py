@@ -120,7 +120,7 @@ def test_a_history_ends_before_what_is_held_out(recommender, dataset, monkeypatc
     assert asked == [UserHistory(dict(h.user), list(h.items)) for h in expected]
 
 
-def test_clicks_on_items_that_nobody_knows_are_told(recommender, dataset, monkeypatch):
+def test_clicks_on_items_that_nobody_knows_are_reported(recommender, dataset, monkeypatch):
     lookup = recommender.towers.encoder.items[0]
     monkeypatch.setattr(type(lookup), "look_up", lambda self, key, where: 0)
     with pytest.raises(MerlinSimError, match="none of the 8 clicks is on an item that"):
@@ -128,7 +128,7 @@ def test_clicks_on_items_that_nobody_knows_are_told(recommender, dataset, monkey
 
 
 @pytest.mark.slow
-def test_the_command_tells_it(towers, index_path, dataset, tmp_path):
+def test_the_command_reports_it(towers, index_path, dataset, tmp_path):
     options = ["--towers", towers.servable.path, "--index", index_path, "--users", 10]
     options += ["--dataset_dir", dataset.path]
     report = json.loads(run("recommend-report", *options, "--format", "json").splitlines()[-1])

@@ -79,21 +79,21 @@ def test_each_is_answered_by_its_version_and_counted(make, store, towers):
     answered = Counter(answer["version"] for answer in found.values())
     assert min(answered.values()) >= 3
     for version, requests in answered.items():
-        told = partial(_told, counted, version=str(version))
-        assert told("requests_total") == requests
-        assert told("seconds_bucket", le="+Inf") == told("seconds_count") == requests
-        assert told("items_total") == 3 * requests
-        assert told("unseen_users_total") == requests
+        reported = partial(_reported, counted, version=str(version))
+        assert reported("requests_total") == requests
+        assert reported("seconds_bucket", le="+Inf") == reported("seconds_count") == requests
+        assert reported("items_total") == 3 * requests
+        assert reported("unseen_users_total") == requests
         some = sum(answer["version"] == version for answer in found.values()
                    if answer["source"] == NEAREST)  # fmt: skip
-        assert told("empty_histories_total") == requests - some
+        assert reported("empty_histories_total") == requests - some
         for stage in STAGES:
-            least = told("stage_seconds_bucket", le="+Inf", stage=stage)
+            least = reported("stage_seconds_bucket", le="+Inf", stage=stage)
             assert least == (requests if stage in ("filter", "order") else some)
-    assert _told(counted, "refused_total", version="7") == 1
+    assert _reported(counted, "refused_total", version="7") == 1
 
 
-def _told(counted, name, **labels):
+def _reported(counted, name, **labels):
     return counted(f"merlin_sim_recommend_{name}", **labels)
 
 

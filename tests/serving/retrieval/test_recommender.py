@@ -300,8 +300,8 @@ def test_the_command_gives_tables_and_json(towers, index_path, ranker, dataset, 
     assert lines[1]["source"] == POPULAR and lines[1]["items"][0]["score"] is None
     run("histories", "load", tmp_path / "store", "--dataset_dir", dataset.path)
     of_store = [*options[:6], *options[8:], "--histories", tmp_path / "store"]
-    told = run("recommend", *of_store, *who, "--format", "json").splitlines()
-    assert [json.loads(line) for line in told] == lines
+    reported = run("recommend", *of_store, *who, "--format", "json").splitlines()
+    assert [json.loads(line) for line in reported] == lines
     both = answer("recommend", *options, "--histories", tmp_path / "store", *who)
     assert both.returncode == 2 and "either --dataset_dir or --histories" in both.stderr
     shown = run("recommend", *options, *who)

@@ -60,7 +60,7 @@ def test_a_file_is_read(tmp_path):
         ("caps:\n  a: 0", 2, "caps.a: expected a whole number of at least 1"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_line(tmp_path, text, line, expected):
+def test_what_is_wrong_is_reported_with_its_line(tmp_path, text, line, expected):
     path = tmp_path / "rules.yaml"
     path.write_text(text)
     with pytest.raises(SpecError) as error:

@@ -128,8 +128,8 @@ def test_nobody_manages_it_over_http(server, certificate, method, path):
     status, _ = ask(server, certificate, path, body)
     assert status in (404, 405)
     # Nor is that all that stands before it.
-    status, told = behind(server, method, path)
-    assert status == 403 and b"restricted" in told
+    status, reported = behind(server, method, path)
+    assert status == 403 and b"restricted" in reported
 
 
 def test_nobody_manages_it_over_grpc(server, certificate):
@@ -217,29 +217,29 @@ def test_a_stores_password_is_nowhere_to_be_read(servable, events, tmp_path):
         words = ["--histories", f"@{tmp_path / 'address'}", "--no_standby"]
         with serving(servable.path, *words) as process:
             server = reached(process)
-            told = [line for one in tree_of(process) for line in one.cmdline()]
-            told += [str(answered(server, events[0])[1])]
+            reported = [line for one in tree_of(process) for line in one.cmdline()]
+            reported += [str(answered(server, events[0])[1])]
             for config in Path("/tmp").glob("merlin-sim-serve-*/*/repository/*/config.pbtxt"):
                 with suppress(FileNotFoundError):  # of another server, which ends just now
-                    told.append(config.read_text())
+                    reported.append(config.read_text())
             redis.kill()
             redis.wait(60)
             event = {key: value for key, value in events[0].items() if key != "history"}
             status, found = answered(server, event)
             assert status == 503 and "cannot be read" in str(found)
-            told.append(str(found))
+            reported.append(str(found))
             assert answered(server, events[0])[0] == 200
             url = f"http://127.0.0.1:{server.http_port}/histories"
             sent = json.dumps({"user": "A", "item": "B", "time": 1}).encode()
             with pytest.raises(urllib.error.HTTPError) as error:
                 urllib.request.urlopen(url, sent, timeout=60)
             assert error.value.code == 503
-            told.append(error.value.read().decode())
+            reported.append(error.value.read().decode())
             process.terminate()
             assert process.wait(200) == 0
-        told += process.said
+        reported += process.said
     assert any("unix://" in line for line in process.said)  # the log says which store it is
-    assert not [line for line in told if SECRET in line]
+    assert not [line for line in reported if SECRET in line]
 
 
 def tree_of(process):

@@ -153,7 +153,7 @@ def promote_and_roll_back(directory, process, second, events, expected):
     assert process.wait(200) == 0
 
 
-def told_of(server, version):
+def reported_of(server, version):
     """How many events a version has answered and scored by now."""
     try:
         return (
@@ -175,9 +175,9 @@ def test_a_share_of_the_users_meets_a_canary(servable, second, events, expected,
     with serving(None, *options) as process:
         server = reached(process)
         with urllib.request.urlopen(f"http://127.0.0.1:{server.http_port}/", timeout=100) as page:
-            told = page.read().decode()
-        assert "version 1 (version 2 for 0.4 of the users)" in told
-        assert "Version 1 is current." in told and "<td>canary</td>" in told
+            reported = page.read().decode()
+        assert "version 1 (version 2 for 0.4 of the users)" in reported
+        assert "Version 1 is current." in reported and "<td>canary</td>" in reported
         met = {1: 0, 2: 0}
         for place, event in enumerate(events):
             version = int(infer_events(server, "grpc", [event], "version")[0, 0])
@@ -190,7 +190,7 @@ def test_a_share_of_the_users_meets_a_canary(servable, second, events, expected,
         assert Counter(together.tolist()) == met
         for version, count in met.items():
             scored = (3 * count, 3 * count)
-            until(lambda version=version, scored=scored: told_of(server, version) == scored)
+            until(lambda version=version, scored=scored: reported_of(server, version) == scored)
     logged = {file.version: list(file.events()) for file in logged_files(tmp_path / "log")}
     assert {version: len(found) for version, found in logged.items()} == {
         version: 3 * count for version, count in met.items()
@@ -240,7 +240,7 @@ def refuse_loading(server) -> None:
         client.close()
 
 
-def test_nothing_that_is_current_is_told(servable, tmp_path):
+def test_nothing_that_is_current_is_reported(servable, tmp_path):
     directory = tmp_path / "registry"
     registry(directory, "add", servable.path)
     found = answer("serve", "--registry", directory)

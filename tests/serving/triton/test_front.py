@@ -72,15 +72,15 @@ class Echo(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         found = {"path": self.path, "headers": dict(self.headers), "body": body.decode()}
-        told = {
+        reported = {
             **UNREAD,
             **TOO_LARGE,
             NOT_NOW: b'{"error":"not just now: the history cannot be read"}',
             b'"stub"': b"""{"error":"Stub process 'events_0' is not healthy."}""",
         }
         if body == b'"stub"' and not self.server.dies:
-            del told[body]
-        answer = told.get(body, json.dumps(found).encode())
+            del reported[body]
+        answer = reported.get(body, json.dumps(found).encode())
         is_refused = body == b'"bad"' or body in TOO_LARGE
         is_fault = body in UNREAD or (body == b'"stub"' and self.server.dies)
         status = 500 if is_fault else 503 if body == NOT_NOW else 400 if is_refused else 200
@@ -227,7 +227,7 @@ def test_what_is_not_allowed_does_not_reach_triton(front, method, path):
 
 
 @pytest.mark.parametrize("path", ["/v2", "/v2/models/a.b-c", "/v2/models/a/versions/3/ready"])
-def test_what_is_told_of_models_is_handed_on(front, path):
+def test_what_is_reported_of_models_is_handed_on(front, path):
     assert front(method="GET", path=path)[2]["path"] == path
 
 
@@ -235,8 +235,8 @@ def test_a_token_opens_it_and_nothing_else_does(start):
     ask = start(Bounds(), Access((TOKEN, "another token of many")))
     for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": TOKEN}):
         for path in (INFER, "/here", "/there"):
-            status, told, found = ask("{}", headers, path=path)
-            assert status == 401 and "WWW-Authenticate" in told and "path" not in found
+            status, reported, found = ask("{}", headers, path=path)
+            assert status == 401 and "WWW-Authenticate" in reported and "path" not in found
         assert ask(headers=headers, method="GET", path="/metrics", port=ask.metrics)[0] == 401
     assert ask(method="GET", path="/v2/health/ready")[0] == 200  # asked by who watches machines
     basic = base64.b64encode(f"anybody:{TOKEN}".encode()).decode()
@@ -300,7 +300,7 @@ def test_what_cannot_be_answered_just_now_says_when_to_come_again(front):
     assert found == {"error": "the history cannot be read"}
 
 
-def test_a_fault_of_ours_tells_no_path(front, capfd):
+def test_a_fault_of_ours_reports_no_path(front, capfd):
     status, _, found = front('"fault"', path="/here")
     assert (status, found) == (500, {"error": FAULT})
     assert "/secret/path" in capfd.readouterr().err

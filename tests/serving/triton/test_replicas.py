@@ -156,9 +156,9 @@ def test_a_version_that_is_damaged_or_does_not_start_changes_nothing(world):
     world.wanted = ServedVersion(Path("b"), 2)
     world.look()
     assert world.said[-1].startswith("version 2 cannot be served: it is damaged\nversion 1 goes on")
-    told = len(world.said)
+    reported = len(world.said)
     world.look()
-    assert len(world.said) == told and world.replicas.active.version == 1
+    assert len(world.said) == reported and world.replicas.active.version == 1
     world.wanted = ServedVersion(Path("c"), 3)
     world.look()
     for _ in range(MOST_STARTS):

@@ -283,7 +283,7 @@ def test_requests_that_come_together_are_scored_together(
     assert counted(0) < calls
 
 
-def test_a_port_that_is_taken_is_told_of(servable):
+def test_a_port_that_is_taken_is_reported(servable):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -294,7 +294,7 @@ def test_a_port_that_is_taken_is_told_of(servable):
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no address"])
-def test_a_host_that_is_not_this_machine_is_told_of(servable, host):
+def test_a_host_that_is_not_this_machine_is_reported(servable, host):
     with pytest.raises(ServerError, match=f"`host` should be an address of this .*{host}"):
         Server(servable, ServerOptions(**FREE, host=host))
 

@@ -93,7 +93,7 @@ def test_shared_memory_that_goes_by_itself_hinders_nothing(folders, monkeypatch)
     files.remove()
 
 
-def test_a_path_too_long_for_a_socket_is_told_of(folders, monkeypatch):
+def test_a_path_too_long_for_a_socket_is_reported(folders, monkeypatch):
     long = folders[0] / ("x" * 100)
     long.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(long))

@@ -62,7 +62,7 @@ class UnreadableStore:
 
 
 @pytest.fixture(scope="module", params=["plain", "canary and histories"])
-def told(request, servable, second, tmp_path_factory):
+def reported(request, servable, second, tmp_path_factory):
     """The model `events`, as the server was told to have it."""
     home = tmp_path_factory.mktemp("model")
     more = {}
@@ -96,15 +96,15 @@ def answers(model, texts):
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_the_good_are_answered_beside_whatever_comes(told, events, data):
+def test_the_good_are_answered_beside_whatever_comes(reported, events, data):
     good = [json.dumps(event) for event in events[:6]]
     bad = [
         changed(events[7], data.draw(st.sampled_from(PLACES)), data.draw(HOSTILE)) for _ in range(3)
     ]
     places = data.draw(st.permutations(range(9)))
     together = [([*good, *bad])[place] for place in places]
-    found = dict(zip(places, answers(told, together), strict=True))
-    for place, alone in enumerate(answers(told, good)):
+    found = dict(zip(places, answers(reported, together), strict=True))
+    for place, alone in enumerate(answers(reported, good)):
         np.testing.assert_allclose(found[place][SCORES], alone[SCORES], atol=1e-5)
     for place in range(6, 9):
         if isinstance(found[place], Exception):

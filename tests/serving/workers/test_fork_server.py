@@ -84,7 +84,7 @@ def test_a_worker_says_what_it_is_and_ends_with_its_connection(fork_server, fold
     until(lambda: not worker.is_running())
 
 
-def test_why_a_model_cannot_be_loaded_is_told(fork_server, folder):
+def test_why_a_model_cannot_be_loaded_is_reported(fork_server, folder):
     (folder / "settings.json").write_text("{}")
     connection, failed = asked(fork_server, folder)
     with connection:

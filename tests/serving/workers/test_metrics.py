@@ -22,21 +22,23 @@ def test_each_version_is_counted_for_itself():
     count_events(7, [event([2], [1])], [np.float32([0.05])], 0.03)
     count_events(8, [event([], [1])], [np.float32([])], 2.0)
 
-    def told(name, version="7", **labels):
+    def reported(name, version="7", **labels):
         return counted(f"merlin_sim_events{name}", version=version, **labels)
 
-    assert told("_total") == 3 and told("_total", "8") == 1
-    assert told("_candidates_total") == 4 and told("_candidates_total", "8") == 0
-    assert told("_unseen_users_total") == 1
-    assert told("_unseen_users_total", "8") == 0  # 0, not unknown
-    assert told("_unseen_candidates_total") == 1
-    assert told("_empty_histories_total") == 1
-    assert told("_call_seconds_count") == 2
-    assert told("_call_seconds_sum") == pytest.approx(0.034)
-    score = {b: told("_scores_total", le=b) for b in ("0.1", "0.3", "0.4", "0.9", "1.0", "+Inf")}
+    assert reported("_total") == 3 and reported("_total", "8") == 1
+    assert reported("_candidates_total") == 4 and reported("_candidates_total", "8") == 0
+    assert reported("_unseen_users_total") == 1
+    assert reported("_unseen_users_total", "8") == 0  # 0, not unknown
+    assert reported("_unseen_candidates_total") == 1
+    assert reported("_empty_histories_total") == 1
+    assert reported("_call_seconds_count") == 2
+    assert reported("_call_seconds_sum") == pytest.approx(0.034)
+    score = {
+        b: reported("_scores_total", le=b) for b in ("0.1", "0.3", "0.4", "0.9", "1.0", "+Inf")
+    }
     assert score == {"0.1": 2, "0.3": 2, "0.4": 3, "0.9": 3, "1.0": 4, "+Inf": 4}
     bounds = ("0.002", "0.005", "0.02", "0.05", "+Inf")
-    seconds = {bound: told("_call_seconds_bucket", le=bound) for bound in bounds}
+    seconds = {bound: reported("_call_seconds_bucket", le=bound) for bound in bounds}
     assert seconds == {"0.002": 0, "0.005": 1, "0.02": 1, "0.05": 2, "+Inf": 2}
-    assert told("_call_seconds_bucket", "8", le="1.0") == 0
-    assert told("_call_seconds_bucket", "8", le="+Inf") == 1
+    assert reported("_call_seconds_bucket", "8", le="1.0") == 0
+    assert reported("_call_seconds_bucket", "8", le="+Inf") == 1

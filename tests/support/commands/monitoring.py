@@ -29,7 +29,7 @@ ASKED = {name for query in QUERIES for name in METRIC.findall(query)}
 """The metrics that the dashboard shows."""
 
 
-def told_metrics(port: int) -> set[str]:
+def reported_metrics(port: int) -> set[str]:
     """The metrics that a server tells."""
     return set(re.findall(r"^(\w+)[{ ]", _read(port, "/metrics"), re.MULTILINE))
 

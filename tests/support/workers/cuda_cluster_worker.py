@@ -41,13 +41,13 @@ def main() -> None:
 
     with open_scheduler("auto") as scheduler:
         assert isinstance(scheduler, GpuCluster)
-        told = scheduler.client.run(ask)
+        reported = scheduler.client.run(ask)
         computed = sorted(scheduler.compute([dask.delayed(abs)(-n) for n in range(5)]))
         ran = sorted(scheduler.run(abs, [-1, -2]))
     import cudf
 
     here = cudf.options.get("spill")
-    workers = sorted(told.values(), key=lambda worker: worker["visible"])
+    workers = sorted(reported.values(), key=lambda worker: worker["visible"])
     print(json.dumps({"workers": workers, "computed": computed, "ran": ran, "here": here}))
 
 

@@ -22,13 +22,13 @@ def feed(path: str) -> dict[str, object]:
     dataset = Dataset([path], engine="parquet", cpu=True)
     loader = RowLoader(dataset, 250, shuffle=True, window_rows=1000, data_memory_mb=100)
     process = psutil.Process()
-    told = {"before": process.memory_info().rss, "batches": [], "peaks": []}
+    reported = {"before": process.memory_info().rss, "batches": [], "peaks": []}
     for _ in range(5):
         sizes = [process.memory_info().rss for _ in loader]
-        told["batches"].append(len(sizes))
-        told["peaks"].append(max(sizes))
+        reported["batches"].append(len(sizes))
+        reported["peaks"].append(max(sizes))
         gc.collect()
-    return told
+    return reported
 
 
 if __name__ == "__main__":

@@ -24,14 +24,14 @@ def epoch(directory: str, candidates: int) -> dict[str, int]:
     names = dataset.schema.column_names
     options = {"shuffle": True, "window_rows": 8192, "candidates": candidates}
     feed = open_loader(dataset, "train", names, 4096, Ranks(), **options)
-    told = {"samples": 0, "positives": 0, "users": 0}
+    reported = {"samples": 0, "positives": 0, "users": 0}
     for inputs, labels, *weights in feed:
         weight = weights[0].numpy() if weights else np.ones(len(labels))
-        told["samples"] += int(np.count_nonzero(weight))
-        told["positives"] += int(labels.numpy().sum())
+        reported["samples"] += int(np.count_nonzero(weight))
+        reported["positives"] += int(labels.numpy().sum())
         per_row = weight.sum(axis=1) if weights else weight
-        told["users"] += int((inputs["user"].numpy() * per_row).sum())
-    return told
+        reported["users"] += int((inputs["user"].numpy() * per_row).sum())
+    return reported
 
 
 def peak() -> int:

@@ -74,7 +74,7 @@ def memory() -> dict[str, Any]:
 
     gpus = look()
     place = take(gpus, local_rank())
-    told = settle_training(gpus)
+    reported = settle_training(gpus)
     import tensorflow as tf
 
     from merlin_sim.parallel.ranks import collectives
@@ -88,7 +88,7 @@ def memory() -> dict[str, Any]:
     total = int(cudf.Series([1, 2, 3]).sum())
     held = tf.config.experimental.get_memory_info("GPU:0")["peak"]
     seen = len(tf.config.list_physical_devices("GPU"))
-    return {"place": place, "told": told, "seen": seen, "held": held, "sum": total}
+    return {"place": place, "reported": reported, "seen": seen, "held": held, "sum": total}
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python host_memory_worker.py FOLDER
 
-The device is TensorFlow's second logical CPU, host memory its first. Writes FOLDER/told.json: for
+The device is TensorFlow's second logical CPU, host memory its first. Writes FOLDER/report.json: for
 each optimizer the losses of both models, where every variable is, and where the operations on
 tables ran; and FOLDER/<optimizer>-<memory>, a checkpoint after the last step.
 """
@@ -91,8 +91,8 @@ def operations(ran: object) -> list[tuple[str, str]]:
 
 
 if __name__ == "__main__":
-    home, told = Path(sys.argv[1]), {}
+    home, reported = Path(sys.argv[1]), {}
     with tf.device("CPU:1"):
         for name in OPTIMIZERS:
-            told[name] = [train(name, memory, home) for memory in (None, MEMORY)]
-    (home / "told.json").write_text(json.dumps(told))
+            reported[name] = [train(name, memory, home) for memory in (None, MEMORY)]
+    (home / "report.json").write_text(json.dumps(reported))

@@ -60,12 +60,12 @@ def main(directory: str) -> None:
         context.disable_run_metadata()
     variables = [*model.variables, *optimizer.variables, scale.scale, scale.good_steps]
     nodes = [node for graph in ran.partition_graphs for node in graph.node]
-    told = {
+    reported = {
         "variables": sorted({variable.device[-5:] for variable in variables}),
         "on_device": sum(on_device(node.device) for node in nodes),
         "on_host": sorted({node.op for node in nodes if not on_device(node.device)}),
     }
-    print(json.dumps(told))
+    print(json.dumps(reported))
 
 
 if __name__ == "__main__":

@@ -207,8 +207,8 @@ def averages_of_same(ranks) -> int:
 
     @tf.function(autograph=False)
     def averaged(gradients, extra):
-        found, told = average_gradients(list(gradients), extra, ranks)
-        return [*found, told]
+        found, reported = average_gradients(list(gradients), extra, ranks)
+        return [*found, reported]
 
     steps = (
         [tensor.numpy().tobytes() for tensor in averaged(given[:-1], given[-1])]

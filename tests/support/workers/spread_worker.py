@@ -135,6 +135,6 @@ def train_all(
 
 if __name__ == "__main__":
     joined = collectives.start()
-    told = train_all(joined, Path(sys.argv[1]), sys.argv[2:])
+    reported = train_all(joined, Path(sys.argv[1]), sys.argv[2:])
     if joined.is_first:
-        Path(sys.argv[1], "told.json").write_text(json.dumps(told))
+        Path(sys.argv[1], "report.json").write_text(json.dumps(reported))

@@ -21,15 +21,15 @@ def test_what_was_taken_shows():
     assert after["peak_memory_gib"] >= 0.75
 
 
-def test_a_gpu_tells_its_own(monkeypatch):
+def test_a_gpu_reports_its_own(monkeypatch):
     asked = []
 
-    def told(place):
+    def reported(place):
         asked.append(place)
         return {"current": 5, "peak": 3 * 2**29}
 
     gpus = [SimpleNamespace(name="/device:GPU:0")]
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: gpus)
-    monkeypatch.setattr(tf.config.experimental, "get_memory_info", told)
+    monkeypatch.setattr(tf.config.experimental, "get_memory_info", reported)
     assert peak_memory()["peak_gpu_memory_gib"] == pytest.approx(1.5)
     assert asked == ["GPU:0"]

@@ -22,19 +22,19 @@ MODEL = ["--embedding_dim", "8", "--bottom_mlp_dims", "16,8", "--top_mlp_dims", 
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
+def reported(tmp_path_factory):
     """Two logical CPUs are made before TensorFlow starts: in a process of its own."""
     folder = tmp_path_factory.mktemp("host")
     done = run(warm(str(WORKER), str(folder)), seconds=240)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return folder, json.loads((folder / "told.json").read_text())
+    return folder, json.loads((folder / "report.json").read_text())
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_the_largest_table_and_its_moments_are_on_the_host_and_all_else_on_the_device(
-    optimizer, told
+    optimizer, reported
 ):
-    without, with_host = told[1][optimizer]
+    without, with_host = reported[1][optimizer]
     assert set(without["devices"].values()) == {DEVICE}
     assert with_host["tables"] == {"c0": DEVICE, "c1": DEVICE, "c2": HOST}
     own = {name for name, device in with_host["devices"].items() if device == HOST}
@@ -44,8 +44,8 @@ def test_the_largest_table_and_its_moments_are_on_the_host_and_all_else_on_the_d
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_rows_are_read_and_changed_where_their_table_is(optimizer, told):
-    without, with_host = told[1][optimizer]
+def test_rows_are_read_and_changed_where_their_table_is(optimizer, reported):
+    without, with_host = reported[1][optimizer]
     changes = {"ResourceScatterSub", "ResourceScatterUpdate"}
     assert {device for _, device in without["operations"]} == {DEVICE}
     on_host = {name for name, device in with_host["operations"] if device == HOST}
@@ -53,8 +53,8 @@ def test_rows_are_read_and_changed_where_their_table_is(optimizer, told):
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_fifty_steps_are_those_without_host_memory(optimizer, told):
-    folder, found = told
+def test_fifty_steps_are_those_without_host_memory(optimizer, reported):
+    folder, found = reported
     without, with_host = found[optimizer]
     np.testing.assert_allclose(with_host["losses"], without["losses"], rtol=1e-6)
     for logits in (with_host["logits"], with_host["restored_logits"]):

@@ -216,7 +216,7 @@ def test_a_run_of_few_steps_is_told_so(config, capfd):
     assert "only 2 steps in all: 300 training samples in batches of 300" in said
 
 
-def test_later_checkpoints_where_a_run_saves_are_told_of(config, tmp_path, capfd):
+def test_later_checkpoints_where_a_run_saves_are_reported(config, tmp_path, capfd):
     later = tmp_path / "saved/step-0000000900"
     later.mkdir(parents=True)
     run(config(epochs=1))

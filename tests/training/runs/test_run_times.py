@@ -29,7 +29,7 @@ def test_a_benchmark_measures_steps_beyond_the_data(config, tmp_path, mode):
 
 
 @pytest.mark.slow
-def test_a_benchmark_tells_the_losses_of_its_last_step(config, tmp_path):
+def test_a_benchmark_reports_the_losses_of_its_last_step(config, tmp_path):
     run(config(benchmark=True, benchmark_steps=6, benchmark_warmup_steps=1))
     run(config(results_dir=tmp_path / "trained", save_checkpoint_path=None))
     [benchmark] = entries(tmp_path / "results", "benchmark")

@@ -49,7 +49,7 @@ def together(tmp_path_factory):
         words = warm(spread_worker.__file__, str(folder), *OF_RANKS[ranks])
         done = run([*horovodrun(ranks), *words], seconds=280)
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-        return folder, json.loads((folder / "told.json").read_text())
+        return folder, json.loads((folder / "report.json").read_text())
 
     return launch
 

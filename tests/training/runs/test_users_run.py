@@ -194,15 +194,15 @@ def test_other_draws_within_an_epoch_are_refused(users, whole, tmp_path):
 
 
 def test_the_throughput_counts_samples_and_no_fillers(users, tmp_path):
-    told = {}
+    reported = {}
     for mode in ("train", "inference"):
         steps = {"benchmark": True, "benchmark_steps": None, "benchmark_warmup_steps": 0}
-        told[mode] = run(config_of(users, tmp_path, mode=mode, **steps, candidates=8))
-    spent = {mode: values["latency_mean"] / 1000 for mode, values in told.items()}
+        reported[mode] = run(config_of(users, tmp_path, mode=mode, **steps, candidates=8))
+    spent = {mode: values["latency_mean"] / 1000 for mode, values in reported.items()}
     # Of rows of 8 candidates train has ceil((length - 2) / 4), 16 a batch.
     steps = -(-sum(-(-(length - 2) // 4) for length in LENGTHS) // 16)
-    assert told["train"]["throughput"] * spent["train"] * steps == pytest.approx(SAMPLES)
-    samples = told["inference"]["throughput"] * spent["inference"]
+    assert reported["train"]["throughput"] * spent["train"] * steps == pytest.approx(SAMPLES)
+    samples = reported["inference"]["throughput"] * spent["inference"]
     assert samples == pytest.approx(2 * len(LENGTHS))  # one batch of rows of 2
 
 

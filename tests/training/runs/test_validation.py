@@ -98,8 +98,8 @@ def test_test_data_choose_no_checkpoint_unless_asked_to(
     run(config(dataset_dir=sim_dataset, epochs=4, keep_checkpoints=1, select_by=select_by))
     store = CheckpointStore(tmp_path / "saved")
     assert (store.names(), store.best()) == (kept, best)
-    told = capfd.readouterr().out
-    assert said in told if said else "best" not in told
+    reported = capfd.readouterr().out
+    assert said in reported if said else "best" not in reported
 
 
 def test_inference_scores_the_checkpoint_that_is_best_on_validation_data(
@@ -124,8 +124,8 @@ def test_validation_data_choose_nothing_where_the_newest_is_asked_for(
     aucs_of_validation(monkeypatch, [0.6, 0.7, 0.5])
     run(config(epochs=3, keep_checkpoints=1, select_by="newest"))
     assert CheckpointStore(tmp_path / "saved").names() == ["step-0000000015"]
-    told = capfd.readouterr().out
-    assert "best by validation data: step 10" in told and "kept as" not in told
+    reported = capfd.readouterr().out
+    assert "best by validation data: step 10" in reported and "kept as" not in reported
 
 
 def test_a_choice_by_validation_data_needs_them(config, sim_dataset):
@@ -165,7 +165,7 @@ def test_training_may_end_within_an_epoch(config, tmp_path, monkeypatch):
     aucs_of_validation(monkeypatch, [0.7, 0.6])
     run(config(epochs=2, evals_per_epoch=3, early_stopping=1))
     found = entries(tmp_path / "results", "evaluation")
-    assert [entry["step"] for entry in found] == [2, 3]  # told once each, and scored once each
+    assert [entry["step"] for entry in found] == [2, 3]  # reported once each, and scored once each
     assert not entries(tmp_path / "results", "epoch")
     assert CheckpointStore(tmp_path / "saved").names() == ["step-0000000003"]
 

@@ -50,7 +50,7 @@ def test_settings_are_compared_within_a_dataset(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_search_by_validation_data_tells_what_it_reaches_on_test_data(tmp_path):
+def test_a_search_by_validation_data_reports_what_it_reaches_on_test_data(tmp_path):
     search = Search(2, {"lr": Range(0.1, 0.2)})
     given = study(tmp_path, validated=BOTH, search=search)
     memory = SearchMemory(tmp_path, search)

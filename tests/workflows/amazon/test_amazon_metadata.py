@@ -60,7 +60,7 @@ def test_lines_that_are_not_plain_go_to_literal_eval_and_keep_their_place():
         ("[" * 200, "expected a Python literal"),
     ],
 )
-def test_a_bad_line_is_told_with_its_number(line, reason):
+def test_a_bad_line_is_reported_with_its_number(line, reason):
     good = "{'asin': 'a', 'categories': [['x']]}"
     rows, bad = read(good, line, good)
     assert rows == [("a", "x")] * 2

@@ -288,10 +288,10 @@ def test_a_row_without_a_behaviour_is_a_bad_one(run, files):
 
 
 @pytest.mark.parametrize(
-    ("name", "told"), [("Event_Type", "buy, cart, hide, view"), ("mood", None)]
+    ("name", "reported"), [("Event_Type", "buy, cart, hide, view"), ("mood", None)]
 )
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_a_column_that_looks_like_behaviours_is_told_of(run, files, name, told, kind):
+def test_a_column_that_looks_like_behaviours_is_reported(run, files, name, reported, kind):
     log = some_log().rename(columns={"did": name})
     if kind == "csv":
         log.to_csv(files / "unread.csv", index=False)
@@ -299,6 +299,6 @@ def test_a_column_that_looks_like_behaviours_is_told_of(run, files, name, told, 
         log.to_parquet(files / "unread.parquet")
     # The notice comes before anything is read, so a run that stops at once will do.
     result = run("unread", "--negatives", "none", log=f"unread.{kind}")
-    expected = f"column {name!r} of {told}, which is not read: all rows count alike"
-    assert (expected in result.output) == (told is not None)
-    assert ("count alike" in result.output) == (told is not None)
+    expected = f"column {name!r} of {reported}, which is not read: all rows count alike"
+    assert (expected in result.output) == (reported is not None)
+    assert ("count alike" in result.output) == (reported is not None)

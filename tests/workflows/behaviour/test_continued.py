@@ -237,8 +237,8 @@ def test_without_histories_a_new_day_starts_cold_and_says_so(run, files, days):
     log = pd.read_parquet(files / "new.parquet")
     if kind == "plain":
         counts = log.groupby("who").size()
-        told = f"{(counts >= 5).sum()} of {len(counts)} users have 5 interactions or more in it"
-        assert f"histories start in this log: {told}" in result.output
+        reported = f"{(counts >= 5).sum()} of {len(counts)} users have 5 interactions or more in it"
+        assert f"histories start in this log: {reported}" in result.output
 
 
 @pytest.mark.slow

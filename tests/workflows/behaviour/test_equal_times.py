@@ -146,10 +146,10 @@ def test_a_run_says_that_the_rank_in_the_file_tells_the_label(run, files):
     log.to_parquet(files / "ranked.parquet")
     options = ("--label_column", "clicked", "--shortest_sequence_for_user", 2)
     output = run("ranked", *options, log="ranked.parquet").output
-    told = re.search(
+    reported = re.search(
         r"among the rows of its user and time, tells its label \(AUC (0\.\d+)\)", output
     )
-    assert float(told[1]) < 0.2
+    assert float(reported[1]) < 0.2
     log.sample(frac=1, random_state=0).to_parquet(files / "ranked.parquet")
     output = run("ranked", *options, "--overwrite", log="ranked.parquet").output
     assert "tells its label" not in output

@@ -109,7 +109,7 @@ def test_known_keys_keep_their_ids_and_new_ones_follow_in_their_order(grown):
         "brand": set(kept["brand"]),
         "genres": {genre for genres in kept["genres"] for genre in genres},
     }
-    told = []
+    reported = []
     for name in DOMAINS:
         before, after = vocabulary(old, name), vocabulary(new, name)
         assert after["id"].tolist() == list(range(1, len(after) + 1))
@@ -121,8 +121,8 @@ def test_known_keys_keep_their_ids_and_new_ones_follow_in_their_order(grown):
         assert more, name
         if name in seen:
             assert set(more) == seen[name] - set(before["key"])
-        told.append(f"{name} {len(after)} ({len(more)} of them new)")
-    assert all(entry in output for entry in told)
+        reported.append(f"{name} {len(after)} ({len(more)} of them new)")
+    assert all(entry in output for entry in reported)
     first = vocabulary(old, "who")["key"].iloc[0]
     assert (vocabulary(new, "who")["key"] < first).any()  # behind it all the same
 

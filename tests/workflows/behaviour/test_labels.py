@@ -274,9 +274,9 @@ def test_what_cannot_be_is_refused(run, files, options, message):
     assert not (files / "refused").exists()
 
 
-@pytest.mark.parametrize(("name", "told"), [("Clicked", True), ("shade", False)])
+@pytest.mark.parametrize(("name", "reported"), [("Clicked", True), ("shade", False)])
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_a_column_that_looks_like_a_label_is_told_of(run, files, name, told, kind):
+def test_a_column_that_looks_like_a_label_is_reported(run, files, name, reported, kind):
     log = shown_log().rename(columns={"clicked": name})
     if kind == "csv":
         log.to_csv(files / "unread.csv", index=False)
@@ -284,7 +284,7 @@ def test_a_column_that_looks_like_a_label_is_told_of(run, files, name, told, kin
         log.to_parquet(files / "unread.parquet")
     # The notice comes before anything is read, so a run that stops at once will do.
     result = run("unread", "--negatives", "none", log=f"unread.{kind}")
-    assert (f"column {name!r} of 0 and 1, which is not read" in result.output) == told
+    assert (f"column {name!r} of 0 and 1, which is not read" in result.output) == reported
 
 
 @pytest.mark.slow

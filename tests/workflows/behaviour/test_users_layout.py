@@ -104,15 +104,15 @@ def write_log(path):
 def test_a_log_of_its_own_with_features_of_users_and_items(run_cli, tmp_path):
     log = write_log(tmp_path / "log.csv")
     options = ["--negatives", "uniform", "--negatives_per_positive", "3"]
-    told = []
+    reported = []
     for layout in ("samples", "users"):
         result = run_cli(
             "preprocess", "log", *log, "--output_path", tmp_path / layout,
             "--layout", layout, *options,
         )  # fmt: skip
         assert result.exit_code == 0, result.output
-        told.append(result.output.partition("rows")[0])
-    assert told[0] == told[1]
+        reported.append(result.output.partition("rows")[0])
+    assert reported[0] == reported[1]
     stored, made = (fed(tmp_path / layout, "train") for layout in ("samples", "users"))
     np.testing.assert_array_equal(in_order(made), in_order(stored))
     again = run_cli(

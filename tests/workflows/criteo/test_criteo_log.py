@@ -101,7 +101,7 @@ def test_a_gzipped_day_is_unpacked_while_it_is_worked_on(gzipped):
     assert set(threading.enumerate()) <= threads
 
 
-def test_what_is_damaged_in_the_middle_of_a_gzipped_day_is_told(gzipped):
+def test_what_is_damaged_in_the_middle_of_a_gzipped_day_is_reported(gzipped):
     gzipped.write_bytes(gzipped.read_bytes()[:-20])
     (block,) = line_blocks(gzipped)
     with pytest.raises(MerlinSimError, match="the gzip stream is damaged or cut short"):
@@ -121,7 +121,7 @@ def test_days_are_found_in_the_order_of_their_numbers(tmp_path):
         find_days(tmp_path / "nowhere")
 
 
-def test_a_day_that_is_a_link_to_nothing_is_told(tmp_path):
+def test_a_day_that_is_a_link_to_nothing_is_reported(tmp_path):
     (tmp_path / "day_0").touch()
     (tmp_path / "day_1").symlink_to(tmp_path / "unmounted" / "day_1")
     with pytest.raises(MerlinSimError, match="day_1: expected a file, found a link to .*unmounted"):

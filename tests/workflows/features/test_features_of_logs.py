@@ -269,7 +269,7 @@ def test_a_workflow_that_was_changed_is_refused(dataset, tmp_path, value):
         ("released", "in May", "'released': expected a date and time such as"),
     ],
 )
-def test_a_value_that_is_none_is_told_with_its_row(column, value, reason, files, run):
+def test_a_value_that_is_none_is_reported_with_its_row(column, value, reason, files, run):
     lines = (files / "log.csv").read_text().splitlines()
     cells = lines[3].split(",")
     cells[lines[0].split(",").index(column)] = value

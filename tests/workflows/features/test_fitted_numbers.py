@@ -66,7 +66,7 @@ def test_a_frequent_value_stands_alone_and_the_others_are_dealt_out():
     assert others == [list(range(first, first + 10)) for first in (1, 11, 21, 31)]
 
 
-def test_fewer_buckets_than_asked_for_are_told():
+def test_fewer_buckets_than_asked_for_are_reported():
     numbers, price = fitted([0] * 95 + [1, 2, 3, 4, 5], 10)
     age = Number("age", "user", buckets=(18.0,))
     assert numbers.fewer_buckets([price, age]) == {"price": (2, 10)}

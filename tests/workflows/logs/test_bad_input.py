@@ -96,7 +96,7 @@ def test_bad_lines_are_counted(tmp_path, run_cli):
     assert "3 interactions read" in result.output
 
 
-def test_bad_metadata_is_told_with_its_line_or_counted(tmp_path, preprocess, run_cli):
+def test_bad_metadata_is_reported_with_its_line_or_counted(tmp_path, preprocess, run_cli):
     good = b"{'asin': 'a', 'categories': [['x']]}\n"
     raw = write(
         tmp_path, GOOD + b"\n" + OTHER + b"\n", good + b"{'asin': 'b'\n" + good + b"{'asin': 'c'}\n"

@@ -119,7 +119,7 @@ LATIN = "who,what,when,brand\n1,2,3,plain\n1,3,4,caf\u00e9\n".encode("latin-1")
 
 
 @pytest.mark.parametrize("name", ["log.csv", "log.csv.gz"])
-def test_a_latin_1_file_is_told_with_its_line_and_how_to_convert_it(name, run, tmp_path):
+def test_a_latin_1_file_is_reported_with_its_line_and_how_to_convert_it(name, run, tmp_path):
     (tmp_path / name).write_bytes(gzip.compress(LATIN) if name.endswith("gz") else LATIN)
     with pytest.raises(MerlinSimError) as caught:
         run(name, "--item_feature_columns=brand")

@@ -241,7 +241,7 @@ def test_files_that_do_not_fit_together(tmp_path, run):
             run(*files, "--output_path", tmp_path / "dataset", *OPTIONS)
 
 
-def test_a_row_of_too_many_fields_that_is_no_text_is_told_once(tmp_path, run, monkeypatch):
+def test_a_row_of_too_many_fields_that_is_no_text_is_reported_once(tmp_path, run, monkeypatch):
     """Arrow printed a traceback beside its error: it could not decode what it was to hand on."""
     printed = []
     monkeypatch.setattr("sys.unraisablehook", printed.append)
@@ -252,7 +252,7 @@ def test_a_row_of_too_many_fields_that_is_no_text_is_told_once(tmp_path, run, mo
     assert not printed
 
 
-def test_a_cut_gzip_is_told(tmp_path, run):
+def test_a_cut_gzip_is_reported(tmp_path, run):
     make_log(3000).to_csv(tmp_path / "whole.csv", index=False)
     packed = gzip.compress((tmp_path / "whole.csv").read_bytes())
     (tmp_path / "log.csv.gz").write_bytes(packed[: len(packed) // 2])
@@ -350,7 +350,7 @@ def test_values_of_parquet_that_cannot_be_taken(column, values, message, tmp_pat
         run(file, "--output_path", tmp_path / "dataset", *NAMES)
 
 
-def test_a_damaged_page_is_told_with_its_file_and_place(tmp_path, run):
+def test_a_damaged_page_is_reported_with_its_file_and_place(tmp_path, run):
     file = write_rows(tmp_path / "log.parquet")
     chunk = pq.read_metadata(file).row_group(0).column(1)
     whole = bytearray(file.read_bytes())

@@ -78,7 +78,7 @@ def times_line(output: str) -> str:
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_the_summary_tells_the_first_and_the_last_date(kind, run):
+def test_the_summary_reports_the_first_and_the_last_date(kind, run):
     log = some_log()
     when = pd.to_datetime(log["when"], unit="s", utc=True)
     if kind == "csv":
@@ -92,7 +92,7 @@ def test_the_summary_tells_the_first_and_the_last_date(kind, run):
 @pytest.mark.parametrize(
     ("kind", "unit", "words"), [("csv", "s", "seconds"), ("parquet", "ms", "milliseconds")]
 )
-def test_the_summary_tells_numbers_and_their_dates(kind, unit, words, run):
+def test_the_summary_reports_numbers_and_their_dates(kind, unit, words, run):
     log = some_log()
     first, last = log["when"].min() * UNITS[unit], log["when"].max() * UNITS[unit]
     given = () if unit == "s" else ("--timestamp_unit", unit)

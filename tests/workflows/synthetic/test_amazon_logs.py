@@ -83,7 +83,7 @@ def test_the_long_term_part_is_as_strong_as_asked():
     assert none + 0.15 < half < strong - 0.1
 
 
-def test_all_problems_of_the_options_are_told_at_once():
+def test_all_problems_of_the_options_are_reported_at_once():
     with pytest.raises(MerlinSimError) as error:
         PlantedBehaviour(users=0, items=5, categories=9, long_term=0.8, short_term=0.8)
     for name in ("`users`", "`items`", "`long_term`"):

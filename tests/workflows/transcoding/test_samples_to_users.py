@@ -162,7 +162,7 @@ def test_with_its_seed_users_and_samples_are_the_same_bytes(tmp_path):
 
 
 @pytest.mark.slow
-def test_another_seed_is_told(tmp_path):
+def test_another_seed_is_reported(tmp_path):
     users = write_users_dataset(tmp_path / "users", [[[5, 9]]])
     users_to_samples(DatasetDirectory.open(users), tmp_path / "samples", Silence())
     said = transcode(tmp_path / "samples", tmp_path / "again", RULES.seed + 1)

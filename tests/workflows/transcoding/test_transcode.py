@@ -174,7 +174,7 @@ def test_a_number_that_is_not_finite_is_refused(form, value, tmp_path, run_cli):
 
 
 @pytest.mark.slow
-def test_a_damaged_footer_is_told_with_its_file(tmp_path):
+def test_a_damaged_footer_is_reported_with_its_file(tmp_path):
     from merlin_sim.schemas.feature_spec import Chunk, Feature
     from merlin_sim.workflows.transcoding.chunk_files import read_chunk
 
@@ -197,7 +197,7 @@ def test_a_damaged_footer_is_told_with_its_file(tmp_path):
     assert refused > 300
 
 
-def test_a_type_that_is_none_is_told_with_the_directory(published, tmp_path, transcode):
+def test_a_type_that_is_none_is_reported_with_the_directory(published, tmp_path, transcode):
     text = PUBLISHED.replace("user_age: {dtype: torch.int8}", "user_age: {dtype: string}")
     (published / "feature_spec.yaml").write_text(text)
     with pytest.raises(MerlinSimError, match=f"{published}.*feature_spec.user_age.dtype: expected"):

@@ -36,7 +36,7 @@ def test_it_is_the_weighed_mean_times_the_logarithm_of_how_much(arrays):
     assert not ours[0].any(), "an empty history"
 
 
-def test_it_tells_how_often_where_a_softmax_cannot():
+def test_it_reports_how_often_where_a_softmax_cannot():
     attention = SummedAttention(2, 3)
     vectors = tf.ones([1, 8, 4])
     once, often = (tf.range(8)[tf.newaxis, tf.newaxis] < count for count in (1, 8))

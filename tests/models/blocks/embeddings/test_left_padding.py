@@ -65,7 +65,7 @@ def test_the_batch_given_is_not_changed():
 
 
 @pytest.mark.parametrize("form", ["ragged", "padded"])
-def test_a_history_that_is_too_long_is_told_once(form):
+def test_a_history_that_is_too_long_is_reported_once(form):
     padding = LeftPadding({"clicks": 3})
     rows = [[1, 2, 3, 4], [5]]
     columns = as_loader_gives(rows) if form == "ragged" else {"clicks": tf.constant([[1, 2, 3, 4]])}
