@@ -1,4 +1,4 @@
-"""Test AUC of every model on five logs, beside rules, trees, regression and FuxiCTR's models.
+"""Test AUC of every model on six logs, beside rules, trees, regression and FuxiCTR's models.
 
     python benchmarks/bench_quality.py [--all] [--only LOG,...] [--models NAME;...]
         [--lengths N,...] [--seeds N] [--packages DIR] [--fuxictr LONGCTR PYTHON]

@@ -150,9 +150,7 @@ def quality(folder: Path = RECORDS / "quality") -> str:
 def models_overview(folder: Path = RECORDS / "quality") -> str:
     """Write README's results of models on logs, beside trees."""
     table = overview(read_outcomes(folder), list(LOGS), TRAINED)
-    return (
-        f"On test samples of five logs, histories of 100 ([Quality](docs/quality.md)):\n\n{table}"
-    )
+    return f"On test samples of six logs, histories of 100 ([Quality](docs/quality.md)):\n\n{table}"
 
 
 def pages(records: Sequence[Record]) -> dict[Path, str]:

@@ -79,8 +79,8 @@ class PlantedBehaviour:
             )
         if not 1 <= self.categories <= self.items:
             problems.append(
-                "`items` should be as many as `categories`, of which there is one at least, or "
-                f"more. Received: {self.items} and {self.categories}"
+                "`items` should be as many as `categories` or more, and both positive integers. "
+                f"Received: {self.items} and {self.categories}"
             )
         require_settings(self, problems)
 
