@@ -15,7 +15,7 @@ import string
 import warnings
 from collections.abc import Generator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -155,9 +155,13 @@ class AmazonReviews:
         """See TableLog."""
         return (self.path,)
 
+    @cached_property
+    def _blocks(self) -> list[LineBlock]:
+        return line_blocks(self.path)
+
     def blocks(self) -> list[LineBlock]:
         """See TableLog."""
-        return line_blocks(self.path)
+        return self._blocks
 
     def checked_with(self, fitted: FittedNumbers) -> AmazonReviews:
         """See TableLog; there are no numbers."""
@@ -191,7 +195,10 @@ class AmazonReviews:
 def read_metadata(
     on_bad_rows: str, numbered: tuple[int, LineBlock]
 ) -> tuple[int, pa.Table, list[tuple[int, list[BadRow]]]]:
-    """Read a block of the metadata file: its number, items and categories, lines with bad rows."""
+    """Read a block of the metadata file.
+
+    Gives its number, its items and categories, and of each piece its lines and the bad ones.
+    """
     number, block = numbered
     pieces = [*checked(block, read_pieces(block.texts(), read_metadata_lines), on_bad_rows)]
     table = pa.concat_tables([SCHEMA.empty_table(), *(piece.table for piece in pieces)])
@@ -201,7 +208,7 @@ def read_metadata(
 def read_categories(
     path: Path, scheduler: Scheduler, narrator: Narrator, on_bad_rows: str
 ) -> tuple[dict[str, tuple[pa.Array, pa.Array, str]], BadRows]:
-    """Read the metadata file: each item's category, as ``DatasetBuilder.build`` takes it."""
+    """Read the metadata file: each item's category, as ``PreprocessLog`` is given it."""
     blocks = line_blocks(path, 4 << 20)
     found: list[Any] = []
     size = sum(block.size for block in blocks)
@@ -211,7 +218,8 @@ def read_categories(
             found.append((number, table, bad))
             report(blocks[number].size, table.num_rows)
     found.sort(key=lambda block: block[0])
-    (bad_rows,) = bad_rows_of((blocks[n], *of_piece) for n, _, bad in found for of_piece in bad)
+    bad = bad_rows_of((blocks[n], *of_piece) for n, _, pieces in found for of_piece in pieces)
+    bad_rows = bad[0] if bad else BadRows(str(path))  # an empty gzip stream has no piece
     table = pa.concat_tables([table for _, table, _ in found])
     if not table.num_rows:
         left_out = f"\n{bad_rows.describe()}" if bad_rows.count else ""

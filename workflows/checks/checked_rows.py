@@ -144,6 +144,7 @@ class StoredRows:
         """Look at the footers."""
         self.dataset = dataset
         self._row_check = RowCheck(dataset.schema)
+        self._row_check.labels = frozenset(dataset.channels[LABEL])  # whatever its tags are
         self.parts: dict[tuple[Path, int], int] = {}
         """File and row group -> how many rows that has."""
         for path in dataset.files(mapping):

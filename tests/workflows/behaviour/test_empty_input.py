@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -87,6 +89,11 @@ def test_metadata_of_no_item_is_refused(tmp_path, preprocess):
     raw = write(tmp_path, REVIEW.format("a") + REVIEW.format("b"), "")
     with pytest.raises(MerlinSimError, match="meta_Books.json: expected items with their categor"):
         preprocess(raw, tmp_path / "dataset", *SHORT)
+    (raw / "meta_Books.json").unlink()
+    (raw / "meta_Books.json.gz").write_bytes(gzip.compress(b""))
+    with pytest.raises(MerlinSimError, match="meta_Books.json.gz: expected items with their categ"):
+        preprocess(raw, tmp_path / "dataset", *SHORT)
+    (raw / "meta_Books.json.gz").unlink()
     (raw / "meta_Books.json").write_text("bad\n")
     with pytest.raises(MerlinSimError, match=r"(?s)found none.*1 bad rows left out \(line 1: expe"):
         preprocess(raw, tmp_path / "dataset", *SHORT, "--on_bad_rows", "skip")

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import small_users
+from merlin.schema import ColumnSchema, Schema, Tags
 from ranking_rows import write_ranking_dataset
 
 from merlin_sim.dataloader.arrow_columns import Column
@@ -18,6 +19,7 @@ from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.dataset import DatasetDirectory, write_documents
 from merlin_sim.schemas.feature_spec import Chunk, Feature, FeatureSpec
 from merlin_sim.schemas.merlin_schema import to_feature_spec
+from merlin_sim.schemas.schema_file import write_schema
 from merlin_sim.workflows.behaviour_columns import BehaviourColumns
 from merlin_sim.workflows.checks import check_dataset
 from merlin_sim.workflows.checks.checked_rows import CheckedRows, SampleHashes, StoredRows
@@ -202,6 +204,27 @@ def test_labels_that_are_none_are_refused(write, run_cli):
     train = TRAIN.assign(label=TRAIN["label"].where(TRAIN.index != 700, 2))
     result = run_cli("data", "check", write(train, TEST))
     said = "part.1.parquet, row 201: column label holds a label other than 0 and 1. Received: 2"
+    assert said in str(result.exception)
+
+
+@pytest.mark.parametrize("label", [2, -1, 0.5])
+def test_labels_that_are_none_are_refused_whatever_their_tags(label, tmp_path, run_cli):
+    """Of a schema of Merlin's alone, whose label is a target of no kind."""
+    labels = np.array([0, 1, 1, label], np.float32 if label == 0.5 else np.int64)
+    for mapping, kinds in (("train", [1, 2, 3, 4]), ("test", [4, 3, 2, 1])):
+        (tmp_path / mapping).mkdir()
+        rows = pd.DataFrame({"label": labels, "kind": kinds})
+        rows.to_parquet(tmp_path / mapping / "part.0.parquet")
+    domain = {"min": 0, "max": 4, "name": "kind"}
+    columns = [
+        ColumnSchema("label", tags=[Tags.TARGET], dtype=str(labels.dtype)),
+        ColumnSchema("kind", tags=[Tags.CATEGORICAL], dtype="int64", properties={"domain": domain}),
+    ]
+    write_schema(Schema(columns), tmp_path / "schema.pbtxt")
+    result = run_cli("data", "check", tmp_path)
+    said = (
+        f"part.0.parquet, row 4: column label holds a label other than 0 and 1. Received: {label}"
+    )
     assert said in str(result.exception)
 
 
