@@ -172,8 +172,11 @@ class Appends:
             taken, self._waiting = self._waiting, []
             together = [one for interactions, _ in taken for one in interactions]
             begin = loop.time()
-            write = loop.run_in_executor(self._writer, self._store.append, together)
-            (problem,) = await asyncio.gather(write, return_exceptions=True)
+            problem: Exception | None = None
+            try:
+                await loop.run_in_executor(self._writer, self._store.append, together)
+            except Exception as error:  # whatever it is, those who wait for it receive it
+                problem = error
             if problem is None:
                 self._requests.inc(len(taken))
                 self._interactions.inc(len(together))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -120,6 +121,17 @@ def test_those_that_wait_with_a_caller_who_has_gone_are_answered():
     first, gone, last = asyncio.run(go())
     assert first == last == (200, {"kept": 1})
     assert isinstance(gone, asyncio.CancelledError)
+
+
+def test_callers_learn_that_no_thread_could_be_started(store, monkeypatch):
+    def fail(*arguments):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", fail)
+    appends = Appends(store, ANY, ANY, DOMAINS, CollectorRegistry())
+    asked = asyncio.wait_for(appends.answer(body({"user": 1, "item": 2})), 20)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        asyncio.run(asked)
 
 
 def test_what_was_kept_is_counted(store):
