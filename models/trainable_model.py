@@ -57,7 +57,7 @@ class TrainableModel(mm.Model):
     names and Merlin's further arguments are Merlin's; over ranks their states are added up.
 
     A subclass has ``output_block``, ``compute_step(columns, labels, sample_weight, training)`` and
-    tells its columns.
+    names its columns.
     """
 
     evaluated_loss: EvaluatedLoss = EvaluatedLoss()
@@ -176,21 +176,21 @@ class TrainableModel(mm.Model):
         steps = self._training_steps
         if steps is not None:
             self.train_function = lambda _: self._train_on(steps)
-        return super().make_train_function(force)
+        return super().make_train_function(force and steps is None)
 
     def make_test_function(self, force: bool = False) -> Any:
         """Return what evaluates steps: of a loader, or as Keras has it."""
         steps = self._test_steps
         if steps is not None:
             self.test_function = lambda _: self._on_steps(steps, self._test_made)[-1]
-        return super().make_test_function(force)
+        return super().make_test_function(force and steps is None)
 
     def make_predict_function(self, force: bool = False) -> Any:
         """Return what predicts steps: of a loader, or as Keras has it."""
         steps, run = self._prediction_steps, self._predict_made
         if steps is not None:
             self.predict_function = lambda _: tf.concat(self._on_steps(steps, run), 0)
-        return super().make_predict_function(force)
+        return super().make_predict_function(force and steps is None)
 
     def step_on(self, loader: Any) -> Callable[..., Executed]:
         """Return the step that ``fit`` traces for a loader of this package.
@@ -510,7 +510,7 @@ class TrainableModel(mm.Model):
             self.compiled_metrics.build(form, form)
 
     def _give_users(self, batch: SampleBatch) -> None:
-        """Give metrics that go by users the users of a batch's samples."""
+        """Hand the users of a batch's samples to the metrics that group by user."""
         self._build_metrics()
         schema = getattr(getattr(self, "body", None), "schema", None)
         user = None if schema is None else user_column(schema)

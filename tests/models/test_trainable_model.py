@@ -207,6 +207,34 @@ def test_keras_callbacks(make_dataset, tmp_path):
         np.testing.assert_array_equal(one, other)
 
 
+class MakesFunctionsAnew(tf.keras.callbacks.Callback):
+    """Does so as one does after changing what is trained."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.model.make_train_function(force=True)
+
+    def on_test_begin(self, logs=None):
+        self.model.make_test_function(force=True)
+
+    def on_predict_begin(self, logs=None):
+        self.model.make_predict_function(force=True)
+
+
+def test_functions_that_are_made_anew_are_those_of_the_dataset(make_dataset):
+    dataset = make_dataset(ragged=True, rows=40)
+    plain, anew = (small_model("din", dataset.schema) for _ in range(2))
+    found = []
+    for model, callbacks in ((plain, []), (anew, [MakesFunctionsAnew()])):
+        model.compile("adam")
+        given = {"batch_size": BATCH, "verbose": 0, "callbacks": callbacks}
+        model.fit(dataset, epochs=2, shuffle=False, **given)
+        loss = model.evaluate(dataset, return_dict=True, **given)["loss"]
+        found.append((loss, model.predict(dataset, **given)))
+    assert_same_weights(anew, plain)
+    assert found[0][0] == found[1][0]
+    np.testing.assert_array_equal(found[0][1], found[1][1])
+
+
 def test_class_weights_are_sample_weights(make_dataset):
     dataset = make_dataset(ragged=True, rows=40)
     by_class, by_sample = (small_model("din", dataset.schema) for _ in range(2))
