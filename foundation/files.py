@@ -31,10 +31,8 @@ def write_text_atomically(path: Path, text: str) -> None:
     Raises:
         MerlinSimError: Where the file cannot be written; what stood there before still stands.
     """
-    try:
+    with writing(path):
         write_replacing(path, text)
-    except OSError as error:
-        raise MerlinSimError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def write_replacing(path: Path, text: str) -> None:
@@ -79,7 +77,7 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise MerlinSimError(f"{path} cannot be written: {error.strerror}") from error
+        raise cannot_be_written(path, error) from error
 
 
 def cannot_be_written(path: Path, error: OSError) -> MerlinSimError:
@@ -87,7 +85,7 @@ def cannot_be_written(path: Path, error: OSError) -> MerlinSimError:
     message = f"{path}: cannot be written: {error.strerror or error}"
     if error.errno not in TOO_LITTLE_SPACE:
         return MerlinSimError(message)
-    directory = path.absolute().parent
+    directory = path if path.is_dir() else path.absolute().parent
     found = os.statvfs(directory)
     free = found.f_bavail * found.f_frsize / 2**20
     return MerlinSimError(

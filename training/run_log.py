@@ -116,7 +116,8 @@ class RunLog:
     """Writes what happens; only the first rank has one that writes.
 
     Without ``results_dir`` it writes nothing and says nothing. A resumed run appends. A person
-    reads ``stream``, standard output by default.
+    reads ``stream``, standard output by default. ``tensorboard`` writes summaries to
+    ``results_dir/tensorboard`` too; of the format ``dllogger`` the file has the published lines.
     """
 
     def __init__(
@@ -194,7 +195,7 @@ class RunLog:
             yield
         except tf.errors.OpError as error:
             reason = error.message.splitlines()[0].split("}} ")[-1]
-            raise MerlinSimError(f"{self._summaries} cannot be written: {reason}") from error
+            raise MerlinSimError(f"{self._summaries}: cannot be written: {reason}") from error
 
     def say(self, message: str) -> None:
         """Show the person one line."""

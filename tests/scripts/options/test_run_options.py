@@ -127,7 +127,7 @@ def test_inference_with_a_training_runs_configuration_scores_what_the_run_saved(
     assert parse(*words, "--benchmark", mode="inference")[0].load_checkpoint_path is None
 
 
-def test_the_model_is_sim_unless_a_checkpoint_reports():
+def test_the_model_is_sim_unless_a_checkpoint_says():
     load = ("--load_checkpoint_path", "saved")
     assert parse(*DATASET)[0].model_type == "sim"
     assert parse(*DATASET, *load)[0].model_type is None
@@ -197,7 +197,7 @@ def test_results_that_cannot_be_written_are_refused_before_tensorflow_is_importe
         "except MerlinSimError as error: print(error, 'tensorflow' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout.endswith("results cannot be written: Not a directory False\n"), done.stderr
+    assert done.stdout.endswith("results: cannot be written: Not a directory False\n"), done.stderr
 
 
 def test_a_preset_sets_what_is_not_given(tmp_path):

@@ -72,16 +72,16 @@ def test_ranks_of_mpirun_write_plain_lines(tmp_path, terminal, monkeypatch):
 def test_a_full_disk_is_said_when_writing_and_when_closing(tmp_path):
     (tmp_path / "log.json").symlink_to("/dev/full")
     log = RunLog(tmp_path, stream=io.StringIO())
-    with pytest.raises(MerlinSimError, match="log.json cannot be written: No space left"):
+    with pytest.raises(MerlinSimError, match="log.json: cannot be written: No space left"):
         log.write("step", step=1)
-    with pytest.raises(MerlinSimError, match="log.json cannot be written: No space left"):
+    with pytest.raises(MerlinSimError, match="log.json: cannot be written: No space left"):
         log.close()
     log.close()
 
 
 def test_summaries_that_cannot_be_written(tmp_path):
     (tmp_path / "tensorboard").write_text("")
-    with pytest.raises(MerlinSimError, match="tensorboard cannot be written: .*directory"):
+    with pytest.raises(MerlinSimError, match="tensorboard: cannot be written: .*directory"):
         RunLog(tmp_path, tensorboard=True, stream=io.StringIO()).write("step", step=1, loss=0.5)
 
 

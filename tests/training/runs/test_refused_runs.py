@@ -154,7 +154,7 @@ class TestRefusals:
         results = tmp_path / "results"
         results.mkdir()
         (results / name.format(pid=os.getpid())).symlink_to("/dev/full")
-        with pytest.raises(MerlinSimError, match=f"{results}.* cannot be written: No space left"):
+        with pytest.raises(MerlinSimError, match=f"{results}.*: cannot be written: No space left"):
             run(config(epochs=1))
 
     @pytest.mark.slow

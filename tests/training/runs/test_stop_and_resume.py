@@ -69,7 +69,11 @@ def test_a_full_disk_ends_the_command_with_one_line(sim_dataset, tmp_path):
     done = in_process.answer(*words[1:])
     assert done.returncode == 2
     said = [line for line in done.stderr.splitlines() if "merlin-sim: " in line]
-    assert said == [f"merlin-sim: {results} cannot be written: No space left on device"]
+    assert len(said) == 1
+    assert said[0].startswith(
+        f"merlin-sim: {results}: cannot be written: No space left on device. "
+    )
+    assert f" MiB are free in {results}. Make room" in said[0]
     assert "Traceback" not in done.stderr
 
 
