@@ -261,7 +261,7 @@ class Segmentation:
         return [self._rows_of(*users.read_positions(number)) for number in users.parts]
 
     def _rows_of(self, found: Positions | None, begins: Array, ends: Array) -> int:
-        """How many rows users have."""
+        """How many rows users have; without ``found`` all may be predicted, and sees all before."""
         counts = ends - begins
         if self.are_rows:
             if found is not None and found.seen is not None:
@@ -278,7 +278,10 @@ class Segmentation:
     def entries(
         self, block: UserBlock, mapping: str, number: int, random: np.random.Generator | None
     ) -> Array:
-        """The entries of a row group, in the order in which an epoch goes through them."""
+        """The entries of a row group, in the order in which an epoch goes through them.
+
+        Without ``random`` they stay in the order of the users.
+        """
         users, found = slice(*block.group_starts[number : number + 2]), block.positions
         starts = found.starts[:-1][users]
         begins, ends = (of_users[users] for of_users in block.ranges[mapping])
@@ -323,7 +326,8 @@ def cut_by_reach(
     """Cut users' positions into segments whose samples see nearly the same.
 
     A segment has at most ``longest`` positions, and its last sample sees at most ``longest`` - 1
-    interactions more than its first one. [segments] whose each is, its first position, how many.
+    interactions more than its first one. Returns, of each segment, whose it is, its first position,
+    and how many it has.
 
     >>> seen = np.array([0, 1, 1, 1, 4])
     >>> found = cut_by_reach(np.array([0]), np.array([1]), np.array([5]), seen, 3)

@@ -375,7 +375,10 @@ class SampleColumns:
     def read(
         cls, dataset: DatasetDirectory, schema: Schema, negatives_read: int | None = None
     ) -> SampleColumns:
-        """Find out what the columns of ``schema`` are made of, and read the item table."""
+        """Find out what the columns of ``schema`` are made of, and read the item table.
+
+        Of a negative history the model reads the newest ``negatives_read`` places; None for all.
+        """
         layout, channels, spec = dataset.users, dataset.channels, dataset.spec
         assert layout is not None
         asked = set(schema.column_names)

@@ -89,7 +89,8 @@ class StoredRows:
     Lists come padded with zeros on the left to the schema's longest length; of a longer one its
     newest values stay. Ids of tables with fewer than 2^31 rows come as int32, for a model on a GPU
     all whole numbers as int64: TensorFlow keeps int32 arguments of a function on the host, and has
-    no kernels of a GPU for int32 in Reshape, Concat, Slice, Split and Pad.
+    no kernels of a GPU for int32 in Reshape, Concat, Slice, Split and Pad. They are decoded by so
+    many ``threads``; None for one per core.
     """
 
     def __init__(self, paths: Sequence[str], schema: Schema, threads: int | None = None) -> None:

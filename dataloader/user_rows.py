@@ -88,6 +88,8 @@ class Positions(NamedTuple):
 def find_positions(starts: Array, roles: Array | None, same_time: Array | None) -> Positions:
     """Find what may be predicted, and what it sees; of all users together, [interactions].
 
+    ``starts``, [users + 1], say where the interactions of each user begin.
+
     >>> found = find_positions(np.array([0, 4]), np.array([1, 7, 2, 7]), np.array([0, 0, 1, 0]))
     >>> [values.tolist() for values in found]
     [[1, 2, 3], [0, 3], [1, 1, 2], [1, 0, 1]]
@@ -134,7 +136,7 @@ class UserBlock:
 
 
 class UserRows:
-    """The users of a mapping."""
+    """The users of a mapping; without ``columns`` their samples are counted alone."""
 
     def __init__(
         self,
@@ -282,7 +284,10 @@ class UserRows:
     def block_of(
         self, columns: Mapping[str, Any], numbers: Sequence[int] | None = None
     ) -> UserBlock:
-        """Check users that a Merlin loader has read, unshuffled: see :func:`read_columns`."""
+        """Check users that a Merlin loader has read, unshuffled: see :func:`read_columns`.
+
+        They are those of some row groups, by ``numbers``, or of all.
+        """
         layout = self.layout
         groups = self.groups if numbers is None else [self.groups[number] for number in numbers]
         may_be_fractions = {*self.numbers, self.times}
@@ -374,7 +379,10 @@ class UserRows:
         users: int = 0,
         numbers: Sequence[int] | None = None,
     ) -> Users:
-        """Put users on the device."""
+        """Put users on the device, those of some row groups, by ``numbers``, or of all.
+
+        Zeros fill them up to so many ``interactions`` and ``users``.
+        """
         kind, found = id_type(self.last_item), block.positions
         count, is_all = len(block.starts) - 1, found.places is None
         # A user may have samples and no history, which begins where the last one ends.

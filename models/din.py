@@ -31,8 +31,8 @@ class WholeHistoryBlock(InterestBlock[AnyWhole]):
 
     @property
     def attended_dim(self) -> int:
-        """Length of what the attention gives: of a mean of items, that of their vectors."""
-        return self.item_dim
+        """Length of what the attention gives."""
+        raise NotImplementedError
 
     def attend(
         self,
@@ -108,6 +108,11 @@ class DINBlock(WholeHistoryBlock[DINOptions]):
         by = self.join_target(vectors, ATTENTION)
         scored = self.join([vectors[n + ATTENTION] for n in self.channels.positive])
         return self.attention(by, scored, mask, history)
+
+    @property
+    def attended_dim(self) -> int:
+        """Length of an item's vector, whose mean the attention gives."""
+        return self.item_dim
 
 
 @tf.keras.utils.register_keras_serializable(package="merlin_sim")

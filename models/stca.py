@@ -216,8 +216,8 @@ class StackedCrossAttention(ConfiguredBlock):
         Args:
             query: [users, heads, candidates, head_dim].
             positions: [users, history, dim].
-            to_key: The kernel of the keys.
-            to_value: Of the values.
+            to_key: Kernel of the keys, [dim, layer_dim].
+            to_value: That of the values, likewise.
             weighed: From scores, [users, heads, candidates, history], to weights.
         """
         users, heads, count, _ = sizes(query)

@@ -277,7 +277,11 @@ class TwoTowerModel(BlockModel):
         self._log_chances.assign(np.log(shares).astype(np.float32))
 
     def forward(self, columns: dict[str, Any], training: bool = False) -> TwoTowerOutputs:
-        """Return the logits of plain rows, or of one user's row and its candidates; and vectors."""
+        """Return a batch's logits, and the vectors of users and items that they are made of.
+
+        The batch is plain rows, or one user's row and its candidates; ``training`` prepares the
+        tables for a gradient.
+        """
         users, items = self.body.forward(self.body.features(columns), training)
         logits = self.body.products(users, items)
         return TwoTowerOutputs(logits, users, items)

@@ -471,7 +471,10 @@ def channels_of(schema: Schema) -> dict[str, list[str]]:
 
 
 def require_channels(schema: Schema, where: str, family: str | None = None) -> dict[str, list[str]]:
-    """Do as :func:`channels_of` does; say which tags are missing where a channel is."""
+    """Do as :func:`channels_of` does; say which tags are missing where a channel is.
+
+    Without a ``family`` the channels are those of the family that the tags look like.
+    """
     contract = contract_named(family) if family else _contract_of_schema(schema)
     return contract.require(schema, where)
 

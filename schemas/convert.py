@@ -12,7 +12,10 @@ from .spec_file import check_feature_spec, read_feature_spec, read_spec
 
 
 def load_spec(path: Path, *, check_files: bool = True, model: str | None = None) -> FeatureSpec:
-    """Read and check the specification at ``path``: a directory, a .yaml or a .pbtxt."""
+    """Read and check the specification at ``path``: a directory, a .yaml or a .pbtxt.
+
+    It should have the channels of the family ``model``; None for any.
+    """
     if path.is_dir():
         return DatasetDirectory.open(path, check_files=check_files, model=model).spec
     if path.suffix != ".pbtxt":

@@ -139,13 +139,21 @@ class DatasetDirectory:
         return users_layout(self.spec)
 
     def stored_files(self, mapping: str) -> list[Path]:
-        """Return the files of a mapping, whichever of the two layouts they have."""
+        """Return the files of a mapping, whichever of the two layouts they have.
+
+        Raises:
+            MerlinSimError: Where there is no such mapping, or it is in no parquet files.
+        """
         if self.users is None or mapping not in self.spec.source_spec:
             return self.files(mapping)
         return [self.path / file for file in self.spec.source_spec[mapping][0].files]
 
     def files(self, mapping: str) -> list[Path]:
-        """Return the parquet files of a mapping (`train`, `test`), in row order."""
+        """Return the parquet files of a mapping (`train`, `test`), in row order.
+
+        Raises:
+            MerlinSimError: Where there is no such mapping, or it is not in parquet whole.
+        """
         chunks = self.spec.source_spec.get(mapping)
         if chunks is None:
             found = ", ".join(self.spec.source_spec)

@@ -16,7 +16,7 @@ SECONDS_OF_DAY = 86_400
 MOST_DAYS = 3_650
 """What was seen longer ago, or never, was seen so many days ago."""
 NEVER, LAST_DAY = -(2**31), 2**31 - 1
-"""In the place of a day; and the last one that differs from others."""
+"""In the place of a day; and the last one that is distinguished: later ones count as it."""
 LOGARITHMS = np.log1p(np.arange(MOST_DAYS + 1)).astype(np.float32)
 """log(1 + days), by days: the same numbers on every device."""
 

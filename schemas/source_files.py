@@ -114,7 +114,10 @@ NEGATIVE_WORDS = {"neg", "negative", "negatives"}
 
 
 def warn_of_likely_mistakes(spec: FeatureSpec, directory: Path | None) -> None:
-    """Warn (:class:`DatasetWarning`) of what looks wrong in a spec that may be right."""
+    """Warn (:class:`DatasetWarning`) of what looks wrong in a spec that may be right.
+
+    Without a directory the files are left alone.
+    """
     mistakes = _exchanged_histories(spec)
     if directory is not None:
         mistakes += _equal_files(spec, directory)

@@ -214,7 +214,10 @@ def gather_problems(
 def check_feature_spec(
     spec: FeatureSpec, directory: Path | None, replaced: Iterable[KeyPath] = ()
 ) -> list[Problem]:
-    """Gather what is wrong within a spec of the right shape."""
+    """Gather what is wrong within a spec of the right shape.
+
+    Without a directory the files are left alone; ``replaced`` has stand-ins for wrong values.
+    """
     return _Checks(spec, directory, set(replaced)).run()
 
 

@@ -231,7 +231,10 @@ def users_layout(spec: FeatureSpec) -> UsersLayout | None:
 
 
 def users_problems(spec: FeatureSpec, directory: Path | None) -> list[Problem]:
-    """Gather what is wrong with a spec whose chunks are of users; nothing for any other spec."""
+    """Gather what is wrong with a spec whose chunks are of users; nothing for any other spec.
+
+    Without a directory the files are left alone.
+    """
     mappings = _users_mappings(spec)
     if not mappings:
         return []

@@ -66,6 +66,7 @@ class EncodedEvent:
     keys: tuple[str, ...] = ()
     """Those of the user's columns that are ids."""
     stored: StoredSummary | None = None
+    """What a store keeps of the whole history, where the model reads a summary of it."""
     since: Ids = field(default_factory=dict)
     """What is not in it yet, like ``histories``, of any length."""
 
@@ -188,7 +189,8 @@ class EventEncoder:
             raise fields
         beside = (self.numbers.user_fields, self.numbers.item_fields)
         event = parse_event(fields, self.columns, self.limits, beside, self.times)
-        for timestamp in self.time_fields:
+        if self.time_fields:
+            (timestamp,) = self.time_fields
             event = replace(event, seconds=own_seconds(fields, timestamp, self._unit))
         return event
 
@@ -287,10 +289,10 @@ class EventEncoder:
             targets.append(known)
         return targets
 
-    def item_ids(self, keys: Sequence[Any]) -> npt.NDArray[np.int64]:
-        """Look up raw keys of items."""
+    def item_ids(self, keys: Sequence[Any], where: str = CANDIDATES) -> npt.NDArray[np.int64]:
+        """Look up raw keys of items; an error says ``where`` one is that no key can be."""
         first = self.items[0]
-        return np.array([first.look_up(key, CANDIDATES) for key in keys], np.int64)
+        return np.array([first.look_up(key, where) for key in keys], np.int64)
 
     def _encode(
         self,

@@ -268,8 +268,8 @@ def score_file(
     ):
         reported = 0
         rows = _with_histories(events.rows(), encoder)
-        for done, piece in _pieces(rows, encoder, summary.bad_rows, on_bad_rows):
-            report((done or events.size()) - reported, len(piece))
+        for done, piece in _pieces(rows, events.size(), encoder, summary.bad_rows, on_bad_rows):
+            report(done - reported, len(piece))
             reported = done
             if piece:
                 scores = scorer.score_events([one.ids for one in piece])
@@ -288,9 +288,9 @@ def _with_histories(rows: Iterator[Row], encoder: Encoder) -> Iterator[Row]:
 
 
 def _pieces(
-    rows: Iterator[Row], encoder: Encoder, bad_rows: BadRows, on_bad_rows: str
+    rows: Iterator[Row], size: int, encoder: Encoder, bad_rows: BadRows, on_bad_rows: str
 ) -> Iterator[tuple[int, list[_Encoded]]]:
-    """Give events that are scored together, and how much of the file is read; of the last 0."""
+    """Give events that are scored together, and how much of the file, of a size, is read."""
     piece: list[_Encoded] = []
     candidates = 0
     for row in rows:
@@ -309,7 +309,7 @@ def _pieces(
         if len(piece) >= EVENTS_PER_PIECE or candidates >= ROWS_PER_CALL:
             yield row.done, piece
             piece, candidates = [], 0
-    yield 0, piece
+    yield size, piece
 
 
 def _row(one: _Encoded, scores: Scores, encoder: Encoder) -> dict[str, Any]:

@@ -85,8 +85,11 @@ def write_checkpoint(
 def read_checkpoint(path: Path, compared: Mapping[str, str] | None = None) -> Checkpoint:
     """Open one checkpoint and compare every file of it with its digest.
 
-    The arrays' files are not compared once more with digests with which another rank has
-    ``compared`` them.
+    ``compared`` are digests with which another rank has compared the arrays' files: they are not
+    read again for that.
+
+    Raises:
+        CheckpointError: Where anything of it is missing, damaged or of another version.
     """
     with _as_checkpoint_error(path), ExitStack() as stack:
         sums = _listed(path)

@@ -22,7 +22,7 @@ class WarmUpAndDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
         rate(step) = rate * ((end - step) / decay_steps) ** power   from decay_start_step on
 
     with end = decay_start_step + decay_steps, from which on the rate is 0. Steps count from 0.
-    There is no warm-up of 0 steps, and no decay without its first step.
+    ``warmup_steps`` of 0 is no warm-up; ``decay_start_step`` of None is no decay.
 
     >>> schedule = WarmUpAndDecay(24.0, warmup_steps=4, decay_start_step=6, decay_steps=2)
     >>> [float(schedule(step)) for step in range(9)]
@@ -92,7 +92,7 @@ class Optimizer(tf.keras.optimizers.Optimizer):
 
     slot_names: ClassVar[tuple[str, ...]] = ()
     moves_every_row: ClassVar[bool] = False
-    """Whether every row of a table moves in every step. XLA can compile that update alone: its
+    """Whether every row of a table moves in every step. XLA compiles only such updates: their
     shapes are known before the batch is."""
 
     def __init__(
@@ -229,7 +229,7 @@ class Adam(Optimizer):
         return super()._internal_apply_gradients(grads_and_vars)
 
     def update_dense(self, index: int, variable: tf.Variable, gradient: tf.Tensor) -> None:
-        """Let TensorFlow's fused kernel go once over weights and both moments."""
+        """Within ``apply_gradients`` let a fused kernel go once over weights and both moments."""
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
             m=self.slots["m"][index].handle,

@@ -189,7 +189,7 @@ next_day_options = with_options(
         "this log alone, and users count with their interactions of both.",
     ),
 )
-run_options = with_options(
+common_options = with_options(
     click.option(
         "--fitted",
         type=Path,

@@ -275,7 +275,10 @@ def write_index(
     overwrite: bool = False,
     say: Callable[[str], None] = lambda message: None,
 ) -> ItemIndex:
-    """Make the index of all items that the towers know, and write it."""
+    """Make the index of all items that the towers know, and write it.
+
+    See :meth:`ItemIndex.build` of ``users``.
+    """
     check_apart(output, [towers.servable.path])
     with staged_directory(output, overwrite=overwrite, say=say) as directory:
         index = ItemIndex.build((vectors for _, vectors in towers.items()), towers.dim, users)

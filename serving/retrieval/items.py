@@ -120,7 +120,7 @@ def _feature_facts(name: str, servable: Servable, catalogue: Catalogue) -> pa.Ar
     if path is None or item is None or name not in pq.read_schema(item).names:
         raise MerlinSimError(
             f"a rule is about {name!r}, which {servable.path} does not know of its items. A file "
-            "of facts (`items`) may name it."
+            "of facts (`items`) may have it."
         )
     of_items = Vocabularies(item.parent).items(catalogue.domain).feature(name)
     keys = pa.array(Vocabularies(path.parent).keys(name))

@@ -244,7 +244,9 @@ class Quality:
         """Learn how the towers number the dataset's items."""
         self._rows = ClickedRows(self.dataset)
         keys = self._rows.item_keys[1:]
-        self._ids = np.append(np.int64(0), self.recommender.towers.encoder.item_ids(keys))
+        self._ids = np.append(
+            np.int64(0), self.recommender.towers.encoder.item_ids(keys, "item_id")
+        )
 
     def report(
         self, mapping: str, users: int, seed: int, facts: dict[str, Any] | None = None
@@ -315,7 +317,7 @@ class Quality:
         with self.narrator.phase("recommending", len(histories)) as report:
             for row, history in enumerate(histories):
                 answer = recommender.recommend(history, TOP, facts)
-                whole.append(recommender.towers.encoder.item_ids(answer.items))
+                whole.append(recommender.towers.encoder.item_ids(answer.items, "item_id"))
                 items = self._unseen(popular, clicks, row)[: recommender.retrieved]
                 scores = ranker.score(history, items, facts)
                 plain.append(items[np.argsort(-scores, kind="stable")[:TOP]])

@@ -95,7 +95,10 @@ OwnRoute = Callable[["Front", bytes], Awaitable[web.Response]]
 
 
 class Front:
-    """Answers for a server, in a thread of its own."""
+    """Answers for a server, in a thread of its own; it closes the sockets of its listeners.
+
+    Without a ``page`` there is none.
+    """
 
     def __init__(
         self,

@@ -74,7 +74,8 @@ _TEXTS = "texts"
 
 def type_of_numbers(dtype: np.dtype[Any]) -> str:
     """Triton's name of a type of numbers, as FP32."""
-    return f"{ {'i': 'INT', 'u': 'UINT', 'f': 'FP'}[dtype.kind] }{8 * dtype.itemsize}"
+    kind = {"i": "INT", "u": "UINT", "f": "FP"}[dtype.kind]
+    return f"{kind}{8 * dtype.itemsize}"
 
 
 class Frame(NamedTuple):
@@ -99,7 +100,11 @@ def send_frame(
 
 
 def receive_frame(connection: socket.socket) -> Frame | None:
-    """Wait for a message; None where the other side has gone."""
+    """Wait for a message; None where the other side has gone.
+
+    Raises:
+        OSError: Where the connection broke.
+    """
     lengths = _receive(connection, _LENGTHS.size)
     if lengths is None:
         return None

@@ -28,7 +28,7 @@ def submitted(tmp_path):
     return run
 
 
-def test_a_job_trains_in_the_container_on_what_it_is_reported(submitted, tmp_path):
+def test_a_job_trains_in_the_container_on_what_it_is_given(submitted, tmp_path):
     given = {"SLURM_JOB_ID": "7", "DATASET": "/data/books", "RESULTS": str(tmp_path / "results")}
     done = submitted("--amp", "--global_batch_size", "262144", **given)
     assert done.returncode == 0, done.stderr

@@ -30,7 +30,9 @@ def summing(request, make_model, dataset, tmp_path_factory):
     """A servable that reads the 3 newest positions and a summary of up to 20."""
     model = make_model("stca", history_prototypes=4, recent_length=RECENT)
     path = tmp_path_factory.mktemp("summing") / "servable"
-    return Servable.open(export_model(model, dataset, path, pad=hasattr(request, "param")))
+    return Servable.open(
+        export_model(model, dataset, path, pad=getattr(request, "param", "ragged") == "padded")
+    )
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +81,7 @@ def own_users(events, most=6):
     ]
 
 
+@pytest.mark.parametrize("summing", ["ragged", "padded"], indirect=True)
 def test_the_servable_scores_whole_histories_as_the_model_does(
     summing, score, make_model, dataset, events
 ):
@@ -88,19 +91,11 @@ def test_the_servable_scores_whole_histories_as_the_model_does(
 
 
 @pytest.mark.parametrize(
-    ("summing", "candidates"), [("padded", 1), ("padded", 9)], indirect=["summing"]
+    ("summing", "candidates"), [("ragged", 9), ("padded", 1), ("padded", 9)], indirect=["summing"]
 )
-def test_a_stored_summary_of_padded_histories_gives_the_scores_of_the_whole_history(
+def test_a_stored_summary_gives_the_scores_of_the_whole_history(
     summing, score, store, events, candidates
 ):
-    check_stored_summary(summing, score, store, events, candidates)
-
-
-def test_a_stored_summary_gives_the_scores_of_the_whole_history(summing, score, store, events):
-    check_stored_summary(summing, score, store, events, 1)
-
-
-def check_stored_summary(summing, score, store, events, candidates):
     """Appended bit by bit, read in between, with an interaction that comes late."""
     events = [{**e, "candidates": e["candidates"][:1] * candidates} for e in own_users(events)]
     plain = EventEncoder(summing)

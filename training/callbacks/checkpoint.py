@@ -107,7 +107,7 @@ class Checkpoint(Callback):
     def maybe_load_initial_counters_from_ckpt(
         self, steps_per_epoch: int, initial_epoch: int, mode: Any
     ) -> tuple[int, int]:
-        """Have Keras begin with a step of an epoch."""
+        """Return the epoch and the step with which Keras is to begin."""
         epoch, step = self.progress.epoch, self.progress.step
         if step < self.progress.steps_of_epoch:
             return epoch, step

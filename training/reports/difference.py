@@ -32,8 +32,8 @@ def normality(values: Sequence[float]) -> Tested | None:
     """Compare values with a normal distribution of their own mean and standard deviation.
 
     Both are estimated from the values, which brings the two nearer to each other; so the distance
-    is judged by those of normal samples that were treated alike (Lilliefors 1967). Fewer than 4
-    values, or equal ones, say nothing.
+    is judged by those of normal samples that were treated alike (Lilliefors 1967). None for fewer
+    than 4 values, or equal ones.
     """
     found = np.sort(np.asarray(values, np.float64))
     if len(found) < FEWEST or np.ptp(found) <= 1e-12 * np.abs(found).max():

@@ -133,7 +133,8 @@ class GroupHistories(StatOperator):
         label: 1 where the item was taken, 0 where it was shown; None where all were taken.
         user_features: Further ids of the user; ``item_features`` are those of the item, and
             ``context_features`` those of the interaction itself, such as the device.
-        user_numbers: Numbers of the user; so are the others of the item and the interaction.
+        user_numbers: Numbers of the user; ``item_numbers`` are those of the item, and
+            ``context_numbers`` those of the interaction.
         item_vectors: Vectors of the item -> how many numbers each has.
         item_lists: Lists of ids of the item -> how many of them are kept.
         time_intervals: The unit of the time between each interaction and the candidate, if it is
@@ -141,8 +142,11 @@ class GroupHistories(StatOperator):
         split: ``LastInteraction`` (the default), ``ByTime`` or ``ByUsers``.
         max_length: How many interactions of a history a sample has, the newest.
         min_before: How many interactions a sample that trains has before it, at least.
-        equal_times: This and the next ones are rules of
-            :class:`~merlin_sim.workflows.rules.SampleRules`, as is the seed.
+        equal_times: As ``negatives``, ``negatives_per_positive``, ``negatives_not_in_history``,
+            ``feature_values`` and ``seed`` a rule of
+            :class:`~merlin_sim.workflows.rules.SampleRules`. Negatives are drawn by ``popularity``
+            or ``uniform``, or are ``none`` where the log has labels; values are ``as_of_sample`` or
+            ``latest``.
         steady: Features of users and items that never change: they are stored once.
     """
 

@@ -31,7 +31,7 @@ SUBJECTS = ("History", "Fiction", "Travel", "Poetry", "Cooking", "Science", "Chi
 Int32Array = npt.NDArray[np.int32]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PlantedBehaviour:
     """What users of a synthetic log do.
 
@@ -77,9 +77,13 @@ class PlantedBehaviour:
                 "`long_term` + `short_term` should be at most 1, the rest is noise. "
                 f"Received: {self.long_term} + {self.short_term}"
             )
-        if not 1 <= self.categories <= self.items:
+        if self.categories < 1:
             problems.append(
-                "`items` should be as many as `categories` or more, and both positive integers. "
+                f"`categories` should be a positive integer. Received: {self.categories}"
+            )
+        elif self.items < self.categories:
+            problems.append(
+                "`items` should be as many as `categories` or more. "
                 f"Received: {self.items} and {self.categories}"
             )
         require_settings(self, problems)

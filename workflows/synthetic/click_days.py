@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from ...foundation.exceptions import MerlinSimError
-from ...foundation.hashing import mix_32_arrays
 from ...foundation.progress import Narrator, Silence
 from ...foundation.settings import require_settings, setting
 from ..criteo.criteo_columns import KEYS, MISSING_KEY, NUMBERS, key_texts
@@ -160,6 +159,8 @@ def _drawn(ranks: Array, number: int) -> Array:
 
 def _scattered(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
     """Scatter each of [columns, rows]: a key of 32 bits of its own."""
+    from ...foundation.hashing import mix_32_arrays  # and numba, which the options do without
+
     return mix_32_arrays(numbers.astype(np.uint32))
 
 

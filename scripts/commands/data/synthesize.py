@@ -62,7 +62,7 @@ def command(
         raise click.UsageError("Missing option '--output'.")
     items = 5 * planted["users"] if items is None else items
     categories = max(1, items // 50) if categories is None else categories
-    behaviour = PlantedBehaviour(items, categories, **planted)
+    behaviour = PlantedBehaviour(items=items, categories=categories, **planted)
     started = time.monotonic()
     with staged_directory(output, overwrite=overwrite, say=click.echo) as directory:
         written = synthesize(

@@ -12,13 +12,13 @@ from ....foundation.exceptions import MerlinSimError
 from ....workflows.rules import ALL_ROWS, ITEM_ORDER
 from ...options.devices import settle_for_tables
 from ...options.preprocess_options import (
+    common_options,
     fit_on,
     layout_option,
     negatives_option,
     next_day_options,
     output_path_option,
     rule_options,
-    run_options,
     split_options,
 )
 from ...options.short_help import ShortHelp
@@ -49,7 +49,7 @@ from .fitted_settings import earlier_of, load_fitted, rules_of, say_done
 @split_options
 @layout_option
 @next_day_options
-@run_options
+@common_options
 @click.option(
     "--metadata_loader_n_proc",
     type=int,

@@ -11,9 +11,9 @@ from click.core import ParameterSource
 from ....foundation.exceptions import MerlinSimError
 from ...options.devices import settle_for_tables
 from ...options.preprocess_options import (
+    common_options,
     names,
     output_path_option,
-    run_options,
     workers_option,
 )
 from .findings import say_findings
@@ -51,7 +51,7 @@ from .findings import say_findings
 @click.option(
     "--test_share", default=0.0, help="Share of all rows, the last, that test; not by files then."
 )
-@run_options
+@common_options
 @workers_option
 def criteo(
     criteo_path: Path,

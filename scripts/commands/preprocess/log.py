@@ -14,6 +14,7 @@ from ....workflows.feature import TIMESTAMP_UNITS
 from ....workflows.rules import NONE, TRAIN_ROWS
 from ...options.devices import settle_for_tables
 from ...options.preprocess_options import (
+    common_options,
     equal_times_option,
     feature_values_option,
     files_of_split,
@@ -24,7 +25,6 @@ from ...options.preprocess_options import (
     next_day_options,
     output_path_option,
     rule_options,
-    run_options,
     split_options,
     validation_option,
     workers_option,
@@ -120,7 +120,7 @@ from .fitted_settings import (
 @files_of_split
 @layout_option
 @next_day_options
-@run_options
+@common_options
 @workers_option
 def log(
     files: tuple[Path, ...],

@@ -36,17 +36,17 @@ class Triton(BaseHTTPRequestHandler):
         self.server.asked.append(asked)
         event = json.loads(asked["inputs"][0]["data"][0])
         if event["user"] == "unknown":
-            return self.tell(400, {"error": f"no such user: {EVIL}"})
+            return self.respond(400, {"error": f"no such user: {EVIL}"})
         scores = [0.25 * (1 + place) for place, _ in enumerate(event["candidates"])]
         outputs = {"scores": scores, "unseen_user": [True], "version": [7]}
         outputs["unseen_candidates"] = [place == 0 for place, _ in enumerate(scores)]
         reported = [{"name": name, "data": data} for name, data in outputs.items()]
-        return self.tell(200, {"outputs": reported})
+        return self.respond(200, {"outputs": reported})
 
     def do_GET(self):
-        self.tell(200, {})
+        self.respond(200, {})
 
-    def report(self, status, document):
+    def respond(self, status, document):
         answer = json.dumps(document).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(answer)))
