@@ -105,7 +105,9 @@ wait "$launcher" || code=$?
 for known in 2 70; do
   if grep -qx "$known" "$codes"; then exit "$known"; fi
 done
-if grep -qE '^(12[89]|1[3-9][0-9]|2[0-9][0-9])$' "$codes"; then exit 70; fi  # a signal ended a rank
+# A signal ended a rank. After one that failed, it is the launcher's, to a rank that had yet to trap it.
+first=$(grep -vxE '0|75' "$codes" | head -n 1 || true)
+if [[ "$first" =~ ^(12[89]|1[3-9][0-9]|2[0-9][0-9])$ ]]; then exit 70; fi
 # Where a rank ends otherwise, the launcher stops the others, and they end with 75 too.
 if [ -s "$codes" ] && ! grep -qvx 75 "$codes"; then exit 75; fi
 if [ "$code" = 0 ] && grep -qvx 0 "$codes"; then exit 1; fi

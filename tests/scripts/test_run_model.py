@@ -142,6 +142,21 @@ def test_a_launcher_that_ends_well_hides_nothing(tmp_path, work, code):
     assert done.returncode == code, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(("first", "code"), [(9, 1), (75, 70), (137, 70)])
+def test_a_rank_that_the_launcher_stops_as_it_starts_hides_no_earlier_code(tmp_path, first, code):
+    """Rank 0 is stopped before it can trap the signal, as the launcher does once rank 1 ended."""
+    launched_in_turn = tmp_path / "in_turn"
+    launched_in_turn.write_text(
+        '#!/bin/bash\nwhile [ "${1##*/}" != note_exit_code.sh ]; do shift; done\n'
+        'for HOROVOD_RANK in 1 0; do export HOROVOD_RANK; "$@"; done\nexit 1\n'
+    )
+    launched_in_turn.chmod(0o755)
+    work = f'[ "$HOROVOD_RANK" = 1 ] && exit {first}\ntrap - TERM; kill -TERM $$'
+    words = launcher(tmp_path, work, launched_in_turn)
+    done = subprocess.run(words, capture_output=True, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("code", [0, 2, 75])
 def test_a_rank_notes_its_code(tmp_path, code):
     words = [SCRIPTS / "note_exit_code.sh", tmp_path / "codes", "bash", "-c", f"exit {code}"]
