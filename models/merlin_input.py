@@ -87,7 +87,7 @@ class Input:
             return self._of_merlin(data, shuffle)
         seed = broadcast_object(random.getrandbits(31), ranks)
         columns, size = list(self.columns), self._needed_batch_size()
-        candidates = self._candidates(data)
+        candidates = self.candidates(data)
         loader = open_loader(
             *(data, "train", columns, size, ranks),
             shuffle=shuffle,
@@ -104,7 +104,7 @@ class Input:
             return LoaderSteps(data)
         if not isinstance(data, DatasetDirectory):
             return self._of_merlin(data, shuffle=False)
-        size, candidates = self._needed_batch_size(), self._candidates(data)
+        size, candidates = self._needed_batch_size(), self.candidates(data)
         loader = open_scored(data, "test", list(columns), size, Ranks(), candidates=candidates)
         return LoaderSteps(loader)
 
@@ -118,7 +118,8 @@ class Input:
             data = mm.Loader(data, batch_size=size, shuffle=shuffle)
         return PaddedBatches(data, self.padding) if isinstance(data, mm.Loader) else data
 
-    def _candidates(self, data: DatasetDirectory) -> int:
+    def candidates(self, data: DatasetDirectory) -> int:
+        """Return how many samples of a user stand in one row of a batch, 1 for plain rows."""
         if data.users is None or not self.takes_candidates:
             return 1
         return usual_candidates(data.users)

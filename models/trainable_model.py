@@ -442,7 +442,7 @@ class TrainableModel(mm.Model):
         ranks = collectives.joined()
         self.share_state(ranks)
         self._metrics_every = kwargs.get("train_metrics_steps", 1)
-        x = self._input(batch_size).training(
+        x = self.input_of(batch_size).training(
             x,
             ranks,
             bool(kwargs.get("shuffle", True)),
@@ -450,7 +450,7 @@ class TrainableModel(mm.Model):
             kwargs.get("steps_per_epoch"),
         )
         validation_size = kwargs.get("validation_batch_size") or batch_size
-        validation = self._input(validation_size).stored(
+        validation = self.input_of(validation_size).stored(
             kwargs.get("validation_data"), self.training_columns
         )
         with (
@@ -565,7 +565,7 @@ class TrainableModel(mm.Model):
         if kwargs.get("_use_cached_eval_dataset") and self._test_steps is not None:
             self._test_steps.start_at(0)  # the validation data of fit, the same on every rank
             return super().evaluate(x, y, batch_size, **kwargs)
-        data = self._input(batch_size).stored(x, self.training_columns)
+        data = self.input_of(batch_size).stored(x, self.training_columns)
         with self._steps_of("_test_steps", data) as x:
             return super().evaluate(x, y, batch_size, **kwargs)
 
@@ -574,11 +574,12 @@ class TrainableModel(mm.Model):
 
         Every rank gives one probability for each row of the directory's test files, as stored.
         """
-        data = self._input(batch_size).stored(x, self.served_columns)
+        data = self.input_of(batch_size).stored(x, self.served_columns)
         with self._steps_of("_prediction_steps", data) as x:
             return super().predict(x, batch_size, **kwargs)
 
-    def _input(self, batch_size: int | None) -> Input:
+    def input_of(self, batch_size: int | None) -> Input:
+        """Give what makes this model's batches, of so many samples, of what it is handed."""
         columns, padding = self.training_columns, self._prepare_features
         return Input(columns, padding, batch_size, self.takes_candidates)
 

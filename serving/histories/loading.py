@@ -21,7 +21,7 @@ from ...workflows.preprocess.earlier_histories import EarlierHistories
 from ...workflows.preprocess.fitted import FittedWorkflow
 from ...workflows.rules import ITEM_ORDER
 from ...workflows.table_log import TableLog
-from ...workflows.text_lines import SKIP, BadRow, BadRows, refuse
+from ...workflows.text_lines import BadRows, checked
 from .store import ITEM, USER, Interaction, check_time, key_text
 
 DATES = "date in ns"
@@ -42,10 +42,7 @@ def read_log(
         for block in source.blocks():
             lines, done = block.lines_before(), 0
             of_block = BadRows(str(block.path))
-            for piece in source.read(block):
-                if piece.bad and on_bad_rows != SKIP:
-                    first = piece.bad[0]
-                    raise refuse(block.path, BadRow(first.line + lines, first.reason))
+            for piece in checked(block, source.read(block), on_bad_rows):
                 of_block.add(piece.bad, lines)
                 lines += piece.lines
                 table = _those_that_join(piece.table, columns)

@@ -99,7 +99,7 @@ class Evaluation(Callback):
         self._user = self._user or user_column(dataset.schema)
         columns = [*model.served_columns, model.label]
         columns += [self._user] if self._user and self._user not in columns else []
-        candidates = model._input(size)._candidates(dataset)
+        candidates = model.input_of(size).candidates(dataset)
         ranks = collectives.joined()
         return {
             mapping: open_scored(dataset, mapping, columns, size, ranks, candidates=candidates)
