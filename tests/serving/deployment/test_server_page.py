@@ -12,7 +12,7 @@ from merlin_sim.serving.deployment.drift_findings import DriftBounds, Finding
 from merlin_sim.serving.deployment.drift_page import write_drift
 from merlin_sim.serving.deployment.registry import Registry
 from merlin_sim.serving.deployment.server_page import server_sections
-from merlin_sim.training.reports.page import Figures, Table, Text
+from merlin_sim.training.reports.page import Figures, Text
 
 BOUNDS = DriftBounds(0.25, 0.2, 0.1, 0.05)
 FACTS = {"reference": {"path": "data/monday"}, "new": {"path": "data/tuesday"}}
@@ -25,7 +25,6 @@ def registry(tmp_path):
     """Three versions: one that no gate has judged, one that passed, one that did not."""
     found = Registry(tmp_path / "registry")
     for name, passed in (("a", None), ("b", True), ("c", False)):
-        servable = write_hollow_servable(tmp_path / name, name)
         gate = None
         if passed is not None:
             reasons = [] if passed else ["AUC is worse"]
@@ -33,72 +32,62 @@ def registry(tmp_path):
             document = {"passed": passed, "reasons": reasons, "challenger": judged}
             gate = tmp_path / f"{name}.json"
             gate.write_text(with_own_digest({**document, "current": {}, "dataset": {}}))
-        found.add(servable, gate=gate)
+        found.add(write_hollow_servable(tmp_path / name, name), gate=gate)
     return found
 
 
-def parts_of(sections, heading):
-    return dict(sections)[heading]
-
-
-def test_versions_and_the_last_gate(registry):
+def test_versions_the_last_gate_and_a_registry_that_was_changed(registry):
+    assert server_sections(None, None, None) == []
     registry.promote(2)
-    sections = server_sections(registry.directory, None, 1)
-    assert [heading for heading, _ in sections] == ["Last gate", "Versions", "Drift"]
-    said, table = parts_of(sections, "Versions")
+    sections = dict(server_sections(registry.directory, None, 1))
+    assert [*sections] == ["Last gate", "Versions", "Drift"]
+    said, table = sections["Versions"]
     assert said.text == "Version 2 is current."
     added = registry.version(1).added[:16].replace("T", " ")
     assert [(row[0], row[1], row[5]) for row in table.rows] == [
         ("3", "", "not passed"), ("2", "current", "passed"), ("1", "canary", "none"),
     ]  # fmt: skip
     assert table.rows[2][2] == added and table.rows[2][3] == "din"
-    gate, reason = parts_of(sections, "Last gate")
+    gate, reason = sections["Last gate"]
     assert gate.text.startswith("Version 3: not passed (added 20")
     assert reason.text == "AUC is worse."
-
-
-def test_a_registry_that_was_changed_is_said_without_its_place(registry):
     (registry.directory / "versions/000002.json").write_text("{}")
-    sections = server_sections(registry.directory, None, None)
+    sections = dict(server_sections(registry.directory, None, None))
     for heading in ("Last gate", "Versions"):
-        (said,) = parts_of(sections, heading)
+        (said,) = sections[heading]
         assert "registry/versions/000002.json: expected its digest" in said.text
         assert str(registry.directory) not in said.text
 
 
 @pytest.mark.slow
 def test_the_newest_report_of_drift(registry, tmp_path):
-    (said,) = parts_of(server_sections(registry.directory, None, None), "Drift")
+    def drift_of(*given):
+        return dict(server_sections(*given, None))["Drift"]
+
+    (said,) = drift_of(registry.directory, None)
     assert said.text == "No report of drift yet, or one that is being written."
     place = registry.directory / "drift"
     write_drift(place, [STEADY, MOVED], BOUNDS, FACTS, {})
-    said, table, figures = parts_of(server_sections(registry.directory, None, None), "Drift")
+    said, table, figures = drift_of(registry.directory, None)
     assert said.text.startswith("Drifted: age. tuesday against monday, 20")
     assert table.rows == [["age", "numbers", "0.5000", "0.1000", "PSI 0.50 above 0.25"]]
     (image,) = figures.images.values()
     assert image[0] == (place / "distances.png").read_bytes()
     write_drift(tmp_path / "drift", [STEADY], BOUNDS, FACTS, {})
-    reported = server_sections(None, tmp_path / "drift", None)
-    assert [heading for heading, _ in reported] == ["Drift"]
-    assert [type(part) for part in reported[0][1]] == [Text, Figures]
-    assert reported[0][1][0].text.startswith("Nothing has drifted. ")
-    assert not any(isinstance(part, Table) for part in reported[0][1])
+    reported = drift_of(None, tmp_path / "drift")
+    assert [type(part) for part in reported] == [Text, Figures]
+    assert reported[0].text.startswith("Nothing has drifted. ")
 
 
 def test_a_report_of_drift_that_is_none_is_said(tmp_path):
     write_drift(tmp_path, [STEADY], BOUNDS, FACTS, {})
-    changed = json.loads((tmp_path / "drift.json").read_text())
-    (tmp_path / "drift.json").write_text(json.dumps(changed))
-    ((_, (said,)),) = server_sections(None, tmp_path, None)
-    assert "drift.json: expected its digest" in said.text
-    changed["findings"] = 7
-    (tmp_path / "drift.json").write_text(with_own_digest(changed))
-    ((_, (said,)),) = server_sections(None, tmp_path, None)
-    assert "drift.json: expected what `merlin-sim drift` wrote" in said.text
-    (tmp_path / "drift.json").write_bytes(b" " * (5 << 20))
-    ((_, (said,)),) = server_sections(None, tmp_path, None)
-    assert "drift.json: expected at most 4 MiB" in said.text
-
-
-def test_nothing_to_tell():
-    assert server_sections(None, None, None) == []
+    path = tmp_path / "drift.json"
+    changed = json.loads(path.read_text())
+    for content, expected in (
+        (json.dumps(changed), "its digest"),
+        (with_own_digest({**changed, "findings": 7}), "what `merlin-sim drift` wrote"),
+        (" " * (5 << 20), "at most 4 MiB"),
+    ):
+        path.write_text(content)
+        ((_, (said,)),) = server_sections(None, tmp_path, None)
+        assert f"drift.json: expected {expected}" in said.text

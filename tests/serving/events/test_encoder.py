@@ -18,26 +18,23 @@ from merlin_sim.serving.histories.store import Interaction, as_text
 from merlin_sim.serving.servable import Column, Servable, ServedColumns
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def keys(servable):
     """Raw keys by id."""
-    return {
-        domain: dict(
-            zip(
-                *pq.read_table(servable.vocabulary(domain))
-                .select(["id", "key"])
-                .to_pydict()
-                .values(),
-                strict=True,
-            )
-        )
-        for domain in ("user_id", "item_id", "cat_id")
-    }
+    found = {}
+    for domain in ("user_id", "item_id", "cat_id"):
+        table = pq.read_table(servable.vocabulary(domain)).to_pydict()
+        found[domain] = dict(zip(table["id"], table["key"], strict=True))
+    return found
 
 
 def encode(encoder, user, history, candidates):
     fields = {"user_id": user, "history": history, "candidates": candidates}
     return encoder.encode(encoder.parse(fields))
+
+
+def lists_of(columns):
+    return {name: (ids.tolist(), ids.dtype) for name, ids in columns.items()}
 
 
 def test_events_of_the_raw_logs_are_the_rows_of_the_dataset(encoder, events, dataset):
@@ -51,15 +48,24 @@ def test_events_of_the_raw_logs_are_the_rows_of_the_dataset(encoder, events, dat
             assert ids.tolist() == list(np.atleast_1d(rows[name][place])), name
 
 
-def test_unseen_keys_and_nulls(encoder, keys):
-    seen = [keys["item_id"][1], keys["item_id"][2]]
-    encoded = encode(encoder, "nobody", [seen[0], "new", None, seen[1]], ["new", None, seen[0]])
+def test_unseen_keys_nulls_and_more_than_the_model_reads(encoder, keys):
+    items, longest = keys["item_id"], encoder.columns.longest
+    encoded = encode(encoder, "nobody", [items[1], "new", None, items[2]], ["new", None, items[1]])
     assert encoded.users["user_id"].tolist() == [0]
     assert encoded.targets["item_id_trgt"].tolist() == [0, 0, 1]
     assert encoded.targets["cat_id_trgt"][:2].tolist() == [0, 0]
     assert encoded.histories["item_id_pos"].tolist() == [1, 2]
     assert len(encoded.histories["cat_id_pos"]) == 2
     assert encode(encoder, None, [], []).users["user_id"].tolist() == [0]
+    history = [items[i % 30 + 1] for i in range(longest + 5)] + ["new"] * 3
+    newest = encode(encoder, None, history, []).histories["item_id_pos"]
+    assert newest.tolist() == [i % 30 + 1 for i in range(5, longest + 5)]
+    for wrong, said in (
+        ([5], r"history\[0\]: expected a string or null, received 5"),
+        ([{"item_id": "a", "cat_id": 5}], r"history\[0\].cat_id: expected a string"),
+    ):
+        with pytest.raises(RequestError, match=said):
+            encode(encoder, None, wrong, [])
 
 
 def test_a_given_feature_wins_over_the_known_one(encoder, keys):
@@ -67,11 +73,10 @@ def test_a_given_feature_wins_over_the_known_one(encoder, keys):
     known = encode(encoder, None, [], [item]).targets["cat_id_trgt"][0]
     other = next(i for i in keys["cat_id"] if i != known)
     given = {"item_id": item, "cat_id": keys["cat_id"][other]}
-    encoded = encode(encoder, None, [given], [given, {"item_id": item, "cat_id": "new"}])
-    assert encoded.targets["cat_id_trgt"].tolist() == [other, 0]
+    candidates = [given, {"item_id": item, "cat_id": "new"}, {**given, "item_id": "new"}]
+    encoded = encode(encoder, None, [given], candidates)
+    assert encoded.targets["cat_id_trgt"].tolist() == [other, 0, other]
     assert encoded.histories["cat_id_pos"].tolist() == [other]
-    unseen = {"item_id": "new", "cat_id": keys["cat_id"][other]}
-    assert encode(encoder, None, [], [unseen]).targets["cat_id_trgt"].tolist() == [other]
 
 
 def test_items_that_were_looked_up_are_as_their_keys(servable, keys):
@@ -84,51 +89,10 @@ def test_items_that_were_looked_up_are_as_their_keys(servable, keys):
     found = encoder.encode_beside(event, encoder.item_ids(items))
     assert found.candidate_count == expected.candidate_count == 4
     for part in ("users", "targets", "histories"):
-        of, wanted = getattr(found, part), getattr(expected, part)
-        assert {name: (ids.tolist(), ids.dtype) for name, ids in of.items()} == {
-            name: (ids.tolist(), ids.dtype) for name, ids in wanted.items()
-        }
+        assert lists_of(getattr(found, part)) == lists_of(getattr(expected, part))
     encoder.items[0].features.clear()
     with pytest.raises(RequestError, match="expected a servable that knows 'cat_id' of its items"):
         encoder.encode_beside(event, encoder.item_ids(items))
-
-
-def test_the_newest_seen_positions_are_kept(encoder, keys):
-    longest = encoder.columns.longest
-    history = [keys["item_id"][i % 30 + 1] for i in range(longest + 5)] + ["new"] * 3
-    encoded = encode(encoder, None, history, [])
-    expected = [i % 30 + 1 for i in range(5, longest + 5)]
-    assert encoded.histories["item_id_pos"].tolist() == expected
-
-
-@pytest.mark.parametrize(
-    ("history", "message"),
-    [
-        ([5], r"history\[0\]: expected a string or null, received 5"),
-        ([True], "expected a string"),
-        ([["a"]], "expected a string"),
-        ([{"item_id": "a", "cat_id": 5}], r"history\[0\].cat_id: expected a string"),
-    ],
-)
-def test_a_key_of_another_type_is_named(encoder, history, message):
-    with pytest.raises(RequestError, match=message):
-        encode(encoder, None, history, [])
-
-
-def test_a_user_that_no_store_can_have_is_refused(servable, tmp_path):
-    store = open_store(str(tmp_path / "store"), create=True)
-    encoder = EventEncoder(servable, histories=store)
-    with pytest.raises(RequestError, match="user_id: expected text, received a lone surrogate"):
-        encoder.parse({"user_id": "\ud800", "candidates": []})
-
-
-def test_a_model_without_a_users_column_takes_no_store(servable, tmp_path):
-    store = open_store(str(tmp_path / "store"), create=True)
-    columns = replace(servable.columns, users=())
-    without = SimpleNamespace(path=servable.path, columns=columns, takes_rows=False)
-    without.check_reads_histories = lambda: Servable.check_reads_histories(without)
-    with pytest.raises(MerlinSimError, match="reads no column of a user, and a store has histor"):
-        open_encoder(without, histories=store)
 
 
 def test_a_kept_history_is_as_if_it_were_sent(servable, keys, tmp_path):
@@ -141,51 +105,47 @@ def test_a_kept_history_is_as_if_it_were_sent(servable, keys, tmp_path):
     event = {"user_id": "A", "candidates": [items[0]]}
     kept = encoder.encode(encoder.parse(event)).histories
     sent = encoder.encode(encoder.parse({**event, "history": items})).histories
-    assert {name: ids.tolist() for name, ids in kept.items()} == {
-        name: ids.tolist() for name, ids in sent.items()
-    }
+    assert lists_of(kept) == lists_of(sent)
     assert len(kept["item_id_pos"]) == encoder.columns.longest
     for user in ("B", None, 7.5):
         assert encoder.parse({**event, "user_id": user}).history == []
     assert encoder.parse({**event, "history": None}).history == []
-    with pytest.raises(RequestError, match="expected the key 'user_id'"):
-        encoder.parse({"candidates": []})
+    for fields, said in (
+        ({"candidates": []}, "expected the key 'user_id'"),
+        ({"user_id": "\ud800", "candidates": []}, "user_id: expected text, received a lone surr"),
+    ):
+        with pytest.raises(RequestError, match=said):
+            encoder.parse(fields)
+    columns = replace(servable.columns, users=())
+    without = SimpleNamespace(path=servable.path, columns=columns, takes_rows=False)
+    without.check_reads_histories = lambda: Servable.check_reads_histories(without)
+    with pytest.raises(MerlinSimError, match="reads no column of a user, and a store has histor"):
+        open_encoder(without, histories=store)
 
 
 WRONG = [1e39, -1e308, 10**400, 2**140, float("nan"), float("inf"), True, "7", [], {}]
 
 
-def encoder(raw: bool) -> RowEncoder:
+def rows_with_a_price(raw: bool) -> RowEncoder:
     price = Column("price", "price", np.dtype("float32"), None)
     columns = ServedColumns((), (price,), (), None, longest=0, is_ragged=False)
     return RowEncoder(SimpleNamespace(columns=columns, takes_raw_numbers=raw))
 
 
-def value_of(row_encoder, number):
-    encoded = row_encoder.encode(row_encoder.parse({"price": number}))
-    return encoded.targets["price"].item()
+def test_a_number_of_a_row_is_taken_as_the_dataset_has_it():
+    def value_of(encoder, number):
+        encoded = encoder.encode(encoder.parse({"price": number}))
+        return encoded.targets["price"].item()
 
-
-@pytest.mark.parametrize("number", WRONG)
-@pytest.mark.parametrize("raw", [True, False])
-def test_a_number_that_the_model_cannot_take_is_refused(raw, number):
-    with pytest.raises(RequestError, match="price: expected a number"):
-        value_of(encoder(raw), number)
-
-
-def test_numbers_are_taken_as_the_dataset_has_them():
-    assert value_of(encoder(False), -2.5) == -2.5
-    assert value_of(encoder(True), 10**30) == pytest.approx(np.log(1e30))
-    assert value_of(encoder(True), -2) == value_of(encoder(True), None) == 0
-    for row_encoder, number in ((encoder(True), -3), (encoder(False), None)):
-        with pytest.raises(RequestError, match="price: expected a number"):
-            value_of(row_encoder, number)
-
-
-@pytest.mark.parametrize("number", [2**60 + 1, 2**70, 0.5, 3])
-def test_a_large_number_is_shown_as_the_model_takes_it(number):
-    """Arrow refuses whole numbers that a float of 64 bits has not."""
-    row_encoder = encoder(raw=False)
-    row = row_encoder.output_row(row_encoder.parse({"price": number}))
-    table = pa.Table.from_pylist([row], pa.schema(list(row_encoder.output_types().items())))
-    assert table["price"].to_pylist() == [float(number)]
+    plain, raw = rows_with_a_price(raw=False), rows_with_a_price(raw=True)
+    assert value_of(plain, -2.5) == -2.5
+    assert value_of(raw, 10**30) == pytest.approx(np.log(1e30))
+    assert value_of(raw, -2) == value_of(raw, None) == 0
+    for encoder, wrong in ((plain, [*WRONG, None]), (raw, [*WRONG, -3])):
+        for number in wrong:
+            with pytest.raises(RequestError, match="price: expected a number"):
+                value_of(encoder, number)
+    for number in (2**60 + 1, 2**70, 0.5, 3):  # Arrow refuses those that 64 bits have not
+        row = plain.output_row(plain.parse({"price": number}))
+        table = pa.Table.from_pylist([row], pa.schema([*plain.output_types().items()]))
+        assert table["price"].to_pylist() == [float(number)]

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from merlin_sim.foundation.requests import RequestError
 from merlin_sim.serving.event import NOT_GIVEN, EventTimes, parse_event
@@ -31,27 +28,47 @@ def columns(intervals=False):
 
 
 GOOD = {"user": "u", "history": ["a", {"book": "b", "genre": "g"}], "candidates": [{"book": "c"}]}
+AGED = {**GOOD, "hours": [1, 2.5]}
+TIMED = {**GOOD, "when": 7200, "history_times": [0, 3600]}
 LIMITS = Limits(max_candidates=3, max_history=4)
+TIMES = EventTimes("when", "hours", None, 3600.0)
+PLAIN = {"columns": columns(), "limits": LIMITS}
+WITH_HOURS = {"columns": columns(intervals=True), "limits": LIMITS}
+WITH_TIMES = {**WITH_HOURS, "times": TIMES}
 
 
-def test_keys_and_objects():
-    event = parse_event(GOOD, columns(), LIMITS)
-    assert event.users == {"user": "u"}
+def test_keys_objects_and_what_may_be_missing():
+    event = parse_event(GOOD, **PLAIN)
+    assert event.users == {"user": "u"} and event.intervals is None
     assert event.history == [("a", NOT_GIVEN), ("b", "g")]
     assert event.candidates == [("c", NOT_GIVEN)]
-    assert event.intervals is None
-
-
-def test_other_keys_are_left_alone_and_null_lists_are_empty():
-    event = parse_event(
-        {"user": None, "history": None, "candidates": None, "id": 7}, columns(), LIMITS
-    )
+    nothing = {"user": None, "history": None, "candidates": None, "id": 7}
+    event = parse_event(nothing, **PLAIN)
     assert (event.users, event.history, event.candidates) == ({"user": None}, [], [])
+    assert parse_event(AGED, **WITH_HOURS).intervals == [1, 2.5]
+    assert parse_event(AGED, **WITH_TIMES).intervals == [1, 2.5]
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("now", "then", "unit"),
     [
+        (7200, [0, 3600], None),
+        ("7200", ["0", "3600"], None),
+        ("1970-01-01 02:00:00", ["1970-01-01T00:00:00Z", 3600], None),
+        (datetime(1970, 1, 1, 2), [datetime(1970, 1, 1), datetime(1970, 1, 1, 1)], None),
+        (7200.0, ["1970-01-01", "1970-01-01 01:00:00"], None),
+        (7_200_000, [0, 3_600_000], "ms"),
+    ],
+)
+def test_times_become_time_intervals_in_the_unit_of_the_log(now, then, unit):
+    times = EventTimes("when", "hours", unit, 3600.0)
+    fields = {**GOOD, "when": now, "history_times": then}
+    assert parse_event(fields, **WITH_HOURS, times=times).intervals == [2, 1]
+
+
+REFUSED = [
+    (PLAIN, GOOD, change, message)
+    for change, message in (
         ({"user": ...}, "expected the key 'user', received only: 'history', 'candidates'"),
         ({"history": ...}, "expected the key 'history'"),
         ({"candidates": ...}, "expected the key 'candidates'"),
@@ -61,64 +78,22 @@ def test_other_keys_are_left_alone_and_null_lists_are_empty():
         ({"history": list("abcde")}, "history: expected at most 4, received 5"),
         ({"history": ["a", {"genre": "g"}]}, r"history\[1\]: expected the key 'book'"),
         ({"history": [{"book": "a", "gener": 1}]}, "expected only book, genre, received 'gener'"),
-    ],
-)
-def test_what_is_wrong_is_named(change, message):
-    fields = {k: v for k, v in {**GOOD, **change}.items() if v is not ...}
-    with pytest.raises(RequestError, match=message):
-        parse_event(fields, columns(), LIMITS)
-
-
-def test_all_wrong_keys_are_named_at_once():
-    fields = {"history": [{"genre": "g"}, "b", {"book": 1, "x": 2, "y": 3}], "candidates": ["a"]}
-    with pytest.raises(RequestError) as error:
-        parse_event(fields, columns(intervals=True), LIMITS)
-    assert str(error.value) == (
-        "expected the keys 'user', 'hours', received only: 'history', 'candidates'; "
-        "history[0]: expected the key 'book', received: 'genre'; "
-        "history[2]: expected only book, genre, received 'x', 'y'"
     )
-    with pytest.raises(RequestError, match=r"the keys 'user', 'history', 'candidates', .*: none$"):
-        parse_event({}, columns(), LIMITS)
-    many = {"user": "u", "history": [], "candidates": [{}] * 30}
-    with pytest.raises(RequestError, match=r"candidates\[9\].*; and 20 more$"):
-        parse_event(many, columns(), Limits(max_candidates=30))
-
-
-TIMES = EventTimes("when", "hours", None, 3600.0)
-
-
-@pytest.mark.parametrize(
-    ("now", "then"),
-    [
-        (7200, [0, 3600]),
-        ("7200", ["0", "3600"]),
-        ("1970-01-01 02:00:00", ["1970-01-01T00:00:00Z", 3600]),
-        (datetime(1970, 1, 1, 2), [datetime(1970, 1, 1), datetime(1970, 1, 1, 1)]),
-        (7200.0, ["1970-01-01", "1970-01-01 01:00:00"]),
-    ],
-)
-def test_times_become_time_intervals(now, then):
-    fields = {**GOOD, "when": now, "history_times": then}
-    event = parse_event(fields, columns(intervals=True), LIMITS, times=TIMES)
-    assert event.intervals == [2, 1]
-
-
-def test_numbers_count_the_unit_of_the_log():
-    fields = {**GOOD, "when": 7_200_000, "history_times": [0, 3_600_000]}
-    times = EventTimes("when", "hours", "ms", 3600.0)
-    assert parse_event(fields, columns(intervals=True), LIMITS, times=times).intervals == [2, 1]
-
-
-def test_intervals_are_still_read_where_times_could_be_given():
-    fields = {**GOOD, "hours": [2, 1]}
-    event = parse_event(fields, columns(intervals=True), LIMITS, times=TIMES)
-    assert event.intervals == [2, 1]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
+]
+REFUSED += [
+    (WITH_HOURS, AGED, change, message)
+    for change, message in (
+        ({"hours": ...}, "expected the key 'hours'"),
+        ({"hours": [1]}, "expected 2 numbers"),
+        *(
+            ({"hours": [1, wrong]}, r"hours\[1\]: expected a number")
+            for wrong in ("x", True, None, float("nan"), float("inf"), 1e39, -(10**400))
+        ),
+    )
+]
+REFUSED += [
+    (WITH_TIMES, TIMED, change, message)
+    for change, message in (
         ({"when": ...}, "expected the key 'when'"),
         ({"when": ..., "history_times": ...}, "expected the keys 'history_times', 'when'"),
         ({"hours": [2, 1]}, "expected either 'history_times' or 'hours', received both"),
@@ -132,53 +107,34 @@ def test_intervals_are_still_read_where_times_could_be_given():
         ({"history_times": [9000, 0]}, r"history_times\[0\]: expected a time not after 'when'"),
         ({"when": True}, "when: expected a date and time .* received True"),
         ({"when": float("nan")}, "when: expected a date and time"),
-    ],
-)
-def test_what_is_wrong_with_times_is_named(change, message):
-    fields = {**GOOD, "when": 7200, "history_times": [0, 3600], **change}
-    fields = {name: value for name, value in fields.items() if value is not ...}
+    )
+]
+
+
+@pytest.mark.parametrize(("settings", "good", "change", "message"), REFUSED)
+def test_what_is_wrong_is_named(settings, good, change, message):
+    fields = {name: value for name, value in {**good, **change}.items() if value is not ...}
     with pytest.raises(RequestError, match=message):
-        parse_event(fields, columns(intervals=True), LIMITS, times=TIMES)
+        parse_event(fields, **settings)
+
+
+def test_all_wrong_keys_are_named_at_once():
+    fields = {"history": [{"genre": "g"}, "b", {"book": 1, "x": 2, "y": 3}], "candidates": ["a"]}
+    with pytest.raises(RequestError) as error:
+        parse_event(fields, **WITH_HOURS)
+    assert str(error.value) == (
+        "expected the keys 'user', 'hours', received only: 'history', 'candidates'; "
+        "history[0]: expected the key 'book', received: 'genre'; "
+        "history[2]: expected only book, genre, received 'x', 'y'"
+    )
+    with pytest.raises(RequestError, match=r"the keys 'user', 'history', 'candidates', .*: none$"):
+        parse_event({}, **PLAIN)
+    many = {"user": "u", "history": [], "candidates": [{}] * 30}
+    with pytest.raises(RequestError, match=r"candidates\[9\].*; and 20 more$"):
+        parse_event(many, columns(), Limits(max_candidates=30))
 
 
 @pytest.mark.parametrize("fields", [None, [], "x", 3])
 def test_an_event_is_an_object(fields):
     with pytest.raises(RequestError, match="expected an object"):
-        parse_event(fields, columns(), LIMITS)
-
-
-def test_time_intervals_go_with_the_history():
-    fields = {**GOOD, "hours": [1, 2.5]}
-    assert parse_event(fields, columns(intervals=True), LIMITS).intervals == [1, 2.5]
-    with pytest.raises(RequestError, match="expected the key 'hours'"):
-        parse_event(GOOD, columns(intervals=True), LIMITS)
-    with pytest.raises(RequestError, match="expected 2 numbers"):
-        parse_event({**GOOD, "hours": [1]}, columns(intervals=True), LIMITS)
-    for wrong in ("x", True, None, float("nan"), float("inf"), 1e39, -(10**400)):
-        with pytest.raises(RequestError, match=r"hours\[1\]: expected a number"):
-            parse_event({**GOOD, "hours": [1, wrong]}, columns(intervals=True), LIMITS)
-
-
-anything = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["user", "history", "candidates", "book", "genre", "x"]),
-            inner,
-            max_size=4,
-        )
-    ),
-    max_leaves=8,
-)
-
-
-@given(anything)
-def test_whatever_comes_is_an_event_or_refused(fields):
-    try:
-        event = parse_event(fields, columns(), LIMITS)
-    except RequestError as error:
-        assert str(error)
-    else:
-        assert len(event.candidates) <= 3
-        json.dumps(list(event.users))
+        parse_event(fields, **PLAIN)

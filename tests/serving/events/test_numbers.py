@@ -16,6 +16,8 @@ from merlin_sim.serving.servable import Servable
 from merlin_sim.serving.texts import example_event
 from merlin_sim.serving.triton.export import export_model
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def servable(tmp_path_factory):
@@ -65,64 +67,44 @@ def event_of(**changes):
     return {**event, "candidates": [book(11), book(12, price=9, genres=[])], **changes}
 
 
-@pytest.mark.slow
-def test_an_event_becomes_columns_of_their_shapes(servable, encoder):
+def test_an_event_becomes_columns_of_their_shapes_and_so_does_the_example(servable, encoder):
     encoded = encoder.encode(encoder.parse(event_of()))
     assert encoded.users["taste"].tolist() == [[1, 2]] and encoded.users["age"].shape == (1,)
     assert encoded.targets["genres"].tolist() == [[2, 7, 0], [0, 0, 0]]
     assert encoded.targets["price"].tolist() == [1.5, 9]
     assert encoded.targets["cover"].dtype == np.float32
-    assert not encoded.unseen_user
-    (scores,) = Scorer(servable).score_events([encoded])
-    (apart,) = Scorer(servable, one_user_from=1).score_events([encoded])
-    np.testing.assert_allclose(scores, apart, atol=1e-6)
-    assert scores[0] != scores[1]
-
-
-def test_no_candidates_are_no_rows(encoder):
-    encoded = encoder.encode(encoder.parse(event_of(candidates=[])))
-    assert encoded.targets["cover"].shape == (0, 2) and encoded.targets["price"].shape == (0,)
-
-
-def test_csv_cells_are_numbers_and_lists(encoder):
-    cells = {"user": "7", "age": "0.25", "taste": "1|2", "history": "3|5"}
-    fields = encoder.from_cells({**cells, "candidates": "[]"})
+    example = example_event(encoder)
+    assert set(example) == set(event_of())
+    assert [set(item) for item in example["candidates"]] == [set(book(1))] * 2
+    of_example = encoder.encode(encoder.parse(example))
+    for one in (encoded, of_example):
+        assert not one.unseen_user and not one.unseen_candidates.any()
+    scorer = Scorer(servable)
+    scores, of_example = scorer.score_events([encoded, of_example])
+    assert np.isfinite(of_example).all() and len(of_example) == 2 and scores[0] != scores[1]
+    scorer.one_user_from = 1
+    np.testing.assert_allclose(scores, scorer.score_events([encoded])[0], atol=1e-6)
+    none = encoder.encode(encoder.parse(event_of(candidates=[])))
+    assert none.targets["cover"].shape == (0, 2) and none.targets["price"].shape == (0,)
+    cells = {"user": "7", "age": "0.25", "taste": "1|2", "history": "3|5", "candidates": "[]"}
+    fields = encoder.from_cells(cells)
     assert fields["age"] == 0.25 and fields["taste"] == [1, 2]
 
 
-@pytest.mark.parametrize(
-    ("event", "reason"),
-    [
-        (event_of(age=None), "age: expected a number, received None"),
-        (event_of(taste=3), "taste: expected a list, received 3"),
-        (event_of(taste=[1]), "taste: expected 2 numbers, received 1"),
-        (event_of(candidates=[11]), r"candidates\[0\].genres: expected a list, received None"),
+def test_all_that_is_missing_or_no_number_is_said_at_once(encoder):
+    for event, reasons in (
+        (event_of(age=None), ["age: expected a number, received None"]),
+        (event_of(taste=3), ["taste: expected a list, received 3"]),
+        (event_of(taste=[1]), ["taste: expected 2 numbers, received 1"]),
+        (event_of(candidates=[book(1, cover=[1, "x"])]), ["candidates[0].cover[1]: expected a nu"]),
         (
-            event_of(candidates=[book(1, cover=[1, "x"])]),
-            r"candidates\[0\].cover\[1\]: expected a number",
+            event_of(candidates=[{"book": 11, "price": 1}, book(3)]),
+            [
+                "candidates[0].genres: expected a list, received None; ",
+                "candidates[0].cover: expected a list, received None",
+            ],
         ),
-    ],
-)
-def test_what_is_missing_or_no_number_is_refused(event, reason, encoder):
-    with pytest.raises(RequestError, match=reason):
-        encoder.encode(encoder.parse(event))
-
-
-def test_all_that_is_missing_is_said_at_once(encoder):
-    with pytest.raises(RequestError) as error:
-        encoder.encode(encoder.parse(event_of(candidates=[{"book": 11, "price": 1}, book(3)])))
-    assert str(error.value) == (
-        "candidates[0].genres: expected a list, received None; "
-        "candidates[0].cover: expected a list, received None"
-    )
-
-
-@pytest.mark.slow
-def test_the_example_has_all_that_the_model_reads(servable, encoder):
-    event = example_event(encoder)
-    assert set(event) == {"user", "age", "taste", "history", "candidates"}
-    assert [set(item) for item in event["candidates"]] == [{"book", "genres", "price", "cover"}] * 2
-    encoded = encoder.encode(encoder.parse(event))
-    (scores,) = Scorer(servable).score_events([encoded])
-    assert np.isfinite(scores).all() and len(scores) == 2
-    assert not encoded.unseen_user and not encoded.unseen_candidates.any()
+    ):
+        with pytest.raises(RequestError) as error:
+            encoder.encode(encoder.parse(event))
+        assert str(error.value).startswith("".join(reasons))

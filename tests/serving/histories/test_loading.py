@@ -10,10 +10,11 @@ import pytest
 from in_process import answer, run
 
 from merlin_sim.foundation.requests import RequestError
-from merlin_sim.serving.histories.open_store import open_store
-from merlin_sim.serving.histories.store import LONGEST_KEY, as_text, parse_interaction
+from merlin_sim.serving.histories.open_store import open_store, shown_store
+from merlin_sim.serving.histories.store import LONGEST_KEY, Interaction, as_text, parse_interaction
 
-COLUMNS = ["--user_column", "user", "--item_column", "item", "--timestamp_column", "time"]
+# A column of a log may have any name, that of what a reader adds too.
+COLUMNS = ["--user_column", "user", "--item_column", "row", "--timestamp_column", "time"]
 
 
 def make_log(rows=600, seed=3):
@@ -21,7 +22,7 @@ def make_log(rows=600, seed=3):
     return pd.DataFrame(
         {
             "user": draws.integers(0, 20, rows),
-            "item": [f"i{number}" for number in draws.integers(0, 50, rows)],
+            "row": [f"i{number}" for number in draws.integers(0, 50, rows)],
             "time": draws.integers(0, 200, rows),
             "taken": draws.integers(0, 2, rows),
             "what": draws.choice(["view", "cart", "buy"], rows),
@@ -32,7 +33,7 @@ def make_log(rows=600, seed=3):
 def histories_of(log):
     """Each user's items, by pandas."""
     ordered = log.sort_values("time", kind="stable")
-    return {user: list(own) for user, own in ordered.groupby("user")["item"]}
+    return {user: list(own) for user, own in ordered.groupby("user")["row"]}
 
 
 def found_in(store, users):
@@ -40,47 +41,33 @@ def found_in(store, users):
     return {user: opened.read(as_text(user), 10**6).items for user in users}
 
 
-@pytest.mark.parametrize("form", ["parquet", "csv"])
-def test_a_log_is_loaded_as_it_stands(tmp_path, form):
-    log = make_log()
-    path = tmp_path / f"log.{form}"
-    log.to_parquet(path, row_group_size=100) if form == "parquet" else log.to_csv(path, index=False)
-    store = tmp_path / "store"
-    said = run("histories", "load", store, path, *COLUMNS)
-    assert "600 interactions of 20 users" in said
-    if form == "csv":  # keys from CSV are text
-        log["user"] = log["user"].astype(str)
-    assert found_in(store, log["user"].unique().tolist()) == histories_of(log)
+BEHAVIOURS = ["--behaviour_column", "what", "--history_behaviours"]
 
 
 @pytest.mark.parametrize(
     ("options", "joins"),
     [
+        ([], lambda log: log["time"] >= 0),
         (["--label_column", "taken"], lambda log: log["taken"] == 1),
+        ([*BEHAVIOURS, "cart,buy"], lambda log: log["what"] != "view"),
         (
-            ["--behaviour_column", "what", "--history_behaviours", "cart,buy"],
-            lambda log: log["what"] != "view",
-        ),
-        (
-            [
-                "--label_column",
-                "taken",
-                "--behaviour_column",
-                "what",
-                "--history_behaviours",
-                "buy",
-            ],
+            ["--label_column", "taken", *BEHAVIOURS, "buy"],
             lambda log: (log["taken"] == 1) & (log["what"] == "buy"),
         ),
     ],
+    ids=["all", "taken", "behaviours", "taken and of a behaviour"],
 )
-def test_only_what_makes_history_is_loaded(tmp_path, options, joins):
+def test_what_makes_history_is_loaded(tmp_path, options, joins):
     log = make_log()
-    log.to_parquet(tmp_path / "log.parquet")
-    run("histories", "load", tmp_path / "store", tmp_path / "log.parquet", *COLUMNS, *options)
-    assert found_in(tmp_path / "store", log["user"].unique().tolist()) == histories_of(
-        log[joins(log)]
-    )
+    log.to_parquet(tmp_path / "log.parquet", row_group_size=100)
+    log.to_csv(tmp_path / "log.csv", index=False)
+    for form in ("parquet", "csv"):
+        if form == "csv":  # keys from CSV are text
+            log["user"] = log["user"].astype(str)
+        store = tmp_path / f"{form} store"
+        said = run("histories", "load", store, tmp_path / f"log.{form}", *COLUMNS, *options)
+        assert f"{sum(joins(log))} interactions of 20 users" in said
+        assert found_in(store, log["user"].unique().tolist()) == histories_of(log[joins(log)])
 
 
 @pytest.fixture(scope="module")
@@ -91,44 +78,29 @@ def dataset(tmp_path_factory):
     log["time"] = pd.to_datetime(1_700_000_000_123_456_789 + log["time"] * 1000, unit="ns")
     log.to_parquet(folder / "log.parquet")
     words = ["--output_path", folder / "made", "--label_column", "taken", *COLUMNS]
-    as_logged = ("--order_of_equal_times", "log")
-    run(
-        "preprocess", "log", folder / "log.parquet", *words, *as_logged, "--max_sequence_length", 30
-    )
+    words += ["--order_of_equal_times", "log", "--max_sequence_length", 30]
+    run("preprocess", "log", folder / "log.parquet", *words)
     return folder / "made", log
 
 
-def test_a_dataset_gives_what_it_keeps_of_its_histories(dataset, tmp_path):
+@pytest.mark.slow
+def test_a_dataset_gives_what_it_keeps_of_its_histories_and_the_next_day_goes_on(dataset, tmp_path):
     made, log = dataset
     said = run("histories", "load", tmp_path / "store", "--dataset_dir", made)
     assert "interactions of 20 users" in said
-    expected = histories_of(log[log["taken"] == 1])
+    taken = log[log["taken"] == 1]
+    expected = histories_of(taken)
     found = found_in(tmp_path / "store", expected)
     for user, own in expected.items():  # the newest, and those of the time of the last of these
         assert len(found[user]) >= 30
         assert found[user] == own[-len(found[user]) :]
-    newest = log[log["taken"] == 1].groupby("user")["time"].max()[0].value // 1000
+    newest = taken.groupby("user")["time"].max()[0].value // 1000
     assert open_store(str(tmp_path / "store")).read("0", 1).times == [newest]
+    run("histories", "load", tmp_path / "next", made.parent / "log.parquet", "--fitted", made)
+    assert found_in(tmp_path / "next", expected) == expected
 
 
-def test_columns_of_a_log_may_have_any_names(tmp_path):
-    log = make_log(rows=3000).rename(columns={"item": "row"})
-    log.to_parquet(tmp_path / "log.parquet")
-    words = [word if word != "item" else "row" for word in COLUMNS]
-    made = tmp_path / "made"
-    run("preprocess", "log", tmp_path / "log.parquet", "--output", made, *words)
-    said = run("histories", "load", tmp_path / "store", "--dataset_dir", made)
-    assert "interactions of 20 users" in said
-
-
-def test_the_next_day_goes_on_with_the_columns_of_a_dataset(dataset, tmp_path):
-    made, log = dataset
-    path = made.parent / "log.parquet"
-    run("histories", "load", tmp_path / "store", path, "--fitted", made)
-    expected = histories_of(log[log["taken"] == 1])
-    assert found_in(tmp_path / "store", expected) == expected
-
-
+@pytest.mark.slow
 def test_a_changed_file_of_a_dataset_is_refused(dataset, tmp_path):
     made, _ = dataset
     kept = next((made / "history").glob("*.parquet"))
@@ -178,7 +150,7 @@ def test_what_cannot_be_is_said(tmp_path, monkeypatch, words, says):
     assert not (tmp_path / "S").exists()
 
 
-def test_lines_are_appended_and_shown(tmp_path):
+def test_lines_are_appended_shown_and_forgotten(tmp_path):
     store, lines = tmp_path / "store", tmp_path / "lines.jsonl"
     open_store(str(store), create=True)
     given = [
@@ -194,16 +166,34 @@ def test_lines_are_appended_and_shown(tmp_path):
     ]
     as_json = json.loads(run("histories", "show", store, "--user", "7", "--json", "--newest", "1"))
     assert as_json == {"history": ["B1"], "times": [3]}
-    ended = answer("histories", "show", store, "--user", "8")
-    assert ended.returncode == 1 and "no interactions of user 8" in ended.stderr
     lines.write_text('{"user": 7, "item": "B2"}\n{"user": 7}\n')
     ended = answer("histories", "append", store, "--input", lines)
     assert ended.returncode == 2
-    assert (
-        "line 2: expected the key 'item'" in ended.stderr
-        and "1 interactions before" in ended.stderr
-    )
-    assert open_store(str(store)).read("7", 9).items[-1] == "B2"
+    assert "line 2: expected the key 'item'" in ended.stderr
+    assert "1 interactions before" in ended.stderr
+    opened = open_store(str(store))
+    assert opened.read("7", 9).items[-1] == "B2"
+    opened.append([Interaction('"A"', "1")])
+    assert "1 interactions removed" in run("histories", "delete", store, "--user", "A")
+    assert "3 interactions removed" in run("histories", "delete", store, "--user", "7")
+    for verb, user in (("show", "7"), ("delete", "A")):
+        nobody = answer("histories", verb, store, "--user", user)
+        assert nobody.returncode == 1 and f"no interactions of user {user}" in nobody.stderr
+
+
+def test_an_address_with_a_password_stands_in_a_file_or_the_environment(tmp_path, monkeypatch):
+    open_store(str(tmp_path / "s"), create=True).append([Interaction('"A"', "5")])
+    (tmp_path / "address").write_text(f"{tmp_path / 's'}\n")
+    monkeypatch.setenv("STORE_OF_HISTORIES", str(tmp_path / "s"))
+    for given in (f"@{tmp_path / 'address'}", "env:STORE_OF_HISTORIES"):
+        assert '"history": [5]' in run("histories", "show", given, "--user", "A", "--json")
+    for address in ("redis://:x1y2@here", "redis://u:x1y2@here/0", "redis://here?password=x1y2"):
+        refused = answer("histories", "show", address, "--user", "A")
+        assert refused.returncode == 2 and "x1y2" not in refused.stderr
+        assert "env:NAME" in refused.stderr
+        assert "x1y2" not in shown_store(address) and "here" in shown_store(address)
+    monkeypatch.delenv("STORE_OF_HISTORIES")
+    assert answer("histories", "show", "env:STORE_OF_HISTORIES", "--user", "A").returncode == 2
 
 
 @pytest.mark.parametrize(
