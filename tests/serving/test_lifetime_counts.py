@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+import tensorflow as tf
 from feature_logs import COLUMNS, feature_log
 from fed_samples import assert_same_samples
 from in_process import answer, run
 
-from merlin_sim.parallel.checkpoints.checkpoint_store import CheckpointStore
+from merlin_sim.models import build_model
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.serving.encoder import EventEncoder
+from merlin_sim.serving.histories.open_store import open_store
 from merlin_sim.serving.retrieval.items import Catalogue
 from merlin_sim.serving.retrieval.recommender import Ranker
 from merlin_sim.serving.retrieval.users import UserHistory
 from merlin_sim.serving.scorer import Scorer
 from merlin_sim.serving.servable import Servable
-from merlin_sim.serving.triton.export import restore_model
+from merlin_sim.serving.triton.export import export_model
 
 pytestmark = pytest.mark.slow
 NAMES = ["what_lifetime_count_trgt", "brand_lifetime_count_trgt"]
@@ -46,11 +46,14 @@ def home(log, tmp_path_factory):
     for layout in ("samples", "users"):
         output = ("--output_path", home / layout, "--layout", layout)
         run("preprocess", "log", home / "log.parquet", *output, *OPTIONS, *features)
-    sizes = ("--model_type", "din", "--embedding_dim", 4, "--epochs", 2, "--seed", 3)
-    saved = ("--results_dir", home / "run", "--save_checkpoint_path", home / "run/checkpoints")
-    run("train", "--dataset_dir", home / "users", "--global_batch_size", 64, *sizes, *saved)
-    source = ("--load_checkpoint_path", home / "run/checkpoints", "--dataset_dir", home / "users")
-    run("export", *source, "--output", home / "servable")
+    dataset = DatasetDirectory.open(home / "users")
+    tf.keras.utils.set_random_seed(3)
+    model = build_model("din", dataset.schema, embedding_dim=4)
+    for variable in model.trainable_variables:  # so that the counts matter
+        variable.assign_add(tf.random.normal(variable.shape, stddev=0.3))
+    export_model(model, dataset, home / "servable")
+    expected = model.predict(DatasetDirectory.open(home / "samples"), batch_size=16)[:, 0]
+    np.save(home / "expected.npy", expected)
     return home
 
 
@@ -91,12 +94,8 @@ def test_users_give_the_samples_of_the_rows(home):
     assert assert_same_samples(home / "users", home / "samples") > 1000
 
 
-def test_raw_events_get_the_scores_of_their_rows(home, log, tmp_path):
-    dataset = DatasetDirectory.open(home / "users")
-    model = restore_model(CheckpointStore(home / "run/checkpoints").load(), dataset)
-    rows = rows_of(home, "test")
-    stored = DatasetDirectory.open(home / "samples")
-    expected = model.predict(stored, batch_size=16)[:, 0]
+def test_raw_events_and_kept_histories_get_the_scores_of_their_rows(home, log, tmp_path):
+    rows, expected = rows_of(home, "test"), np.load(home / "expected.npy")
     events = [
         {
             "who": row["who"],
@@ -105,39 +104,30 @@ def test_raw_events_get_the_scores_of_their_rows(home, log, tmp_path):
         }
         for row in rows.to_dict("records")
     ]
-    (tmp_path / "events.jsonl").write_text("\n".join(map(json.dumps, events)))
-    output = ("--output", tmp_path / "scores.parquet")
-    run("score", home / "servable", "--input", tmp_path / "events.jsonl", *output)
-    scores = [s[0] for s in pq.read_table(output[1])["scores"].to_pylist()]
-    np.testing.assert_allclose(scores, expected, atol=1e-5)
     log.groupby("who").apply(lambda rows: rows[:-1]).to_parquet(tmp_path / "before.parquet")
     run("histories", "load", tmp_path / "store", tmp_path / "before.parquet", *COLUMNS)
-    kept = [{n: value for n, value in event.items() if n != "history"} for event in events]
-    (tmp_path / "kept.jsonl").write_text("\n".join(map(json.dumps, kept)))
-    output = ("--output", tmp_path / "kept.parquet", "--histories", tmp_path / "store")
-    run("score", home / "servable", "--input", tmp_path / "kept.jsonl", *output)
-    of_store = [s[0] for s in pq.read_table(output[1])["scores"].to_pylist()]
-    np.testing.assert_allclose(of_store, scores, atol=1e-6)
-    cut = [{**event, "history": event["history"][-WINDOW:]} for event in events]
-    (tmp_path / "cut.jsonl").write_text("\n".join(map(json.dumps, cut)))
-    output = ("--output", tmp_path / "cut.parquet")
-    run("score", home / "servable", "--input", tmp_path / "cut.jsonl", *output)
-    cut_scores = [s[0] for s in pq.read_table(output[1])["scores"].to_pylist()]
-    assert np.abs(np.subtract(cut_scores, scores)).max() > 1e-3, "what is before the window counts"
-
-
-def test_a_ranking_counts_the_whole_history(home, log):
-    """What it scores of a user is what an event with that history gets."""
     servable = Servable.open(home / "servable")
-    catalogue, encoder = Catalogue.of(servable), EventEncoder(servable)
+    scorer, plain = Scorer(servable), EventEncoder(servable)
+    stored = EventEncoder(servable, histories=open_store(str(tmp_path / "store")))
+
+    def score(encoder, given):
+        encoded = [encoder.encode(encoder.parse(event)) for event in given]
+        return np.concatenate(scorer.score_events(encoded))
+
+    scores = score(plain, events)
+    np.testing.assert_allclose(scores, expected, atol=1e-5)
+    kept = [{n: value for n, value in event.items() if n != "history"} for event in events]
+    np.testing.assert_allclose(score(stored, kept), scores, atol=1e-6)
+    cut = score(plain, [{**event, "history": event["history"][-WINDOW:]} for event in events])
+    assert np.abs(np.subtract(cut, scores)).max() > 1e-3, "what is before the window counts"
+    # A ranking counts the whole history too.
+    catalogue, event = Catalogue.of(servable), max(events, key=lambda one: len(one["history"]))
     ids = np.arange(1, len(catalogue.keys))
-    for who, rows in [*log.groupby("who")][:1]:
-        items = rows["what"].tolist()
-        assert len(items) > 4 * WINDOW
-        ranked = Ranker(servable, catalogue).score(UserHistory({"who": who}, items), ids, {})
-        event = {"who": who, "history": items, "candidates": catalogue.keys[ids].tolist()}
-        (scores,) = Scorer(servable).score_events([encoder.encode(encoder.parse(event))])
-        np.testing.assert_allclose(ranked, scores, atol=1e-6)
+    history = UserHistory({"who": event["who"]}, event["history"])
+    assert len(history.items) > 4 * WINDOW
+    ranked = Ranker(servable, catalogue).score(history, ids, {})
+    asked = {**event, "candidates": catalogue.keys[ids].tolist()}
+    np.testing.assert_allclose(ranked, score(plain, [asked]), atol=1e-6)
 
 
 def test_a_column_that_is_not_of_the_item_is_refused(home):

@@ -65,6 +65,10 @@ def test_a_share_is_kept(tmp_path):
     keep(LogSettings(tmp_path, log_share=0.1), map(event, range(1, 11)), draw=lambda: next(draws))
     (file,) = logged_files(tmp_path)
     assert [found["user"]["who"] for found in file.events()] == [[1], [2], [6], [7]]
+    with pytest.raises(MerlinSimError) as error:
+        LogSettings("log", log_share=0.0, log_mib=0)
+    assert "`log_share` should be positive, at most 1" in str(error.value)
+    assert "`log_mib` should be a positive integer" in str(error.value)
 
 
 def test_users_are_hashed_by_a_key_that_nobody_has(tmp_path):
@@ -91,19 +95,17 @@ def test_the_bytes_stay_within_their_bound_and_the_oldest_go(tmp_path):
     assert len(kept) == pytest.approx(kept[-1] - kept[0] + 1, abs=len(files))
 
 
-def test_files_that_another_version_removed_just_now_end_no_log(tmp_path, monkeypatch, capfd):
+def test_a_log_hurts_nobody_where_it_cannot_be_written_or_its_files_go(
+    tmp_path, monkeypatch, capfd
+):
     gone = [tmp_path / f"requests-{number}.jsonl" for number in range(3)]
-    monkeypatch.setattr(Path, "glob", lambda *_: iter(gone))
-    keep(LogSettings(tmp_path, log_share=1.0), [event(1)])
-    monkeypatch.undo()
+    with monkeypatch.context() as during:  # another version removed them just now
+        during.setattr(Path, "glob", lambda *_: iter(gone))
+        keep(LogSettings(tmp_path, log_share=1.0), [event(1)])
     assert capfd.readouterr().err == ""
     (file,) = logged_files(tmp_path)
     assert len(list(file.events())) == 1
-
-
-def test_a_log_that_cannot_be_written_ends_and_hurts_nobody(tmp_path, capfd):
-    settings = LogSettings(tmp_path / "gone", log_share=1.0)
-    keep(settings, [event(1), event(2)])
+    keep(LogSettings(tmp_path / "gone", log_share=1.0), [event(1), event(2)])
     said = capfd.readouterr().err
     assert said.count("requests are not kept any more: No such file or directory") == 1
 
@@ -127,10 +129,3 @@ def test_a_line_that_is_being_written_is_left_out_and_damage_is_named(tmp_path):
         logged_files(tmp_path)
     with pytest.raises(MerlinSimError, match="expected a directory that"):
         logged_files(tmp_path / "nothing")
-
-
-def test_what_is_kept_is_checked():
-    with pytest.raises(MerlinSimError) as error:
-        LogSettings("log", log_share=0.0, log_mib=0)
-    assert "`log_share` should be positive, at most 1" in str(error.value)
-    assert "`log_mib` should be a positive integer" in str(error.value)

@@ -1,4 +1,4 @@
-"""A servable that is not what was exported is refused before anything of it is used."""
+"""A servable that is not what was exported is refused; who meets which version of one."""
 
 from __future__ import annotations
 
@@ -8,16 +8,25 @@ import shutil
 
 import numpy as np
 import pytest
+from hollow_servable import write_hollow_servable
 from merlin.schema import ColumnSchema, Schema, Tags
 from ranking_rows import ranking_schema
 
 from merlin_sim.foundation.digest import DIGEST, with_own_digest
+from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.serving.servable import (
     MANIFEST,
+    Servable,
     ServableError,
     ServedColumns,
     read_manifest,
     write_manifest,
+)
+from merlin_sim.serving.versions import (
+    Canary,
+    meets_canary,
+    parse_canary,
+    user_of_events,
 )
 
 
@@ -57,7 +66,15 @@ def test_what_was_written_is_read(directory):
         (lambda d: (d / "model/variables/data").unlink(), "model/variables/data: missing"),
         (lambda d: (d / "model/more.py").write_text("x"), "model/more.py: not in the manifest"),
         (lambda d: os.symlink("/etc/passwd", d / "link"), "link: not in the manifest"),
-        (lambda d: shutil.rmtree(d / "model"), "saved_model.pb: missing"),
+        # Every problem is reported.
+        (lambda d: shutil.rmtree(d / "model"), r"(?s)saved_model.pb: missing.*data: missing"),
+        (lambda d: shutil.rmtree(d), "does not exist"),
+        (lambda d: (d / MANIFEST).unlink(), "merlin-sim export"),
+        (lambda d: (d / MANIFEST).write_text("["), "expected JSON"),
+        (
+            lambda d: (d / MANIFEST).write_text((d / MANIFEST).read_text().replace("rag", "wag")),
+            r"manifest\.json: not as it was written",
+        ),
     ],
 )
 def test_a_changed_directory_is_refused(directory, harm, message):
@@ -66,21 +83,7 @@ def test_a_changed_directory_is_refused(directory, harm, message):
         read_manifest(directory)
 
 
-def test_every_problem_is_reported(directory):
-    (directory / "model/saved_model.pb").unlink()
-    (directory / "more").write_text("x")
-    with pytest.raises(ServableError) as error:
-        read_manifest(directory)
-    assert "saved_model.pb: missing" in str(error.value)
-    assert "more: not in the manifest" in str(error.value)
-
-
-@pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "model/../../outside"])
-def test_a_path_that_leaves_the_directory_is_refused(directory, name):
-    (directory.parent / "outside").write_text("x")
-    edit(directory, lambda d: d["files"].update({name: {"bytes": 1, "sha256": "0"}}))
-    with pytest.raises(ServableError, match="leaves the directory"):
-        read_manifest(directory)
+ODD = {"bytes": 1, "sha256": "0"}
 
 
 @pytest.mark.parametrize(
@@ -90,29 +93,16 @@ def test_a_path_that_leaves_the_directory_is_refused(directory, name):
         (lambda d: d.pop("format"), "Received: None"),
         (lambda d: d.update(files=[]), "a length and a sha256"),
         (lambda d: d.update(files={"a": {"bytes": "1"}}), "a length and a sha256"),
+        (lambda d: d["files"].update({"../outside": ODD}), "leaves the directory"),
+        (lambda d: d["files"].update({"/etc/passwd": ODD}), "leaves the directory"),
+        (lambda d: d["files"].update({"model/../../outside": ODD}), "leaves the directory"),
     ],
 )
 def test_a_manifest_of_another_form_is_refused(directory, change, message):
+    (directory.parent / "outside").write_text("x")
     edit(directory, change)
     with pytest.raises(ServableError, match=message):
         read_manifest(directory)
-
-
-def test_an_edit_of_the_manifest_is_refused(directory):
-    path = directory / MANIFEST
-    path.write_text(path.read_text().replace('"histories": "ragged"', '"histories": "padded"'))
-    with pytest.raises(ServableError, match=r"manifest\.json: not as it was written"):
-        read_manifest(directory)
-
-
-def test_no_directory_no_manifest_no_json(tmp_path):
-    with pytest.raises(ServableError, match="does not exist"):
-        read_manifest(tmp_path / "none")
-    with pytest.raises(ServableError, match="merlin-sim export"):
-        read_manifest(tmp_path)
-    (tmp_path / MANIFEST).write_text("[")
-    with pytest.raises(ServableError, match="expected JSON"):
-        read_manifest(tmp_path)
 
 
 def test_a_table_of_one_row_is_one_of_keys():
@@ -144,3 +134,37 @@ def test_histories_stand_in_the_order_of_the_targets_of_their_domains():
     )
     assert [column.name for column in columns.targets] == ["item", "shop"]
     assert [column.name for column in columns.histories] == ["item_hist", "shop_hist"]
+
+
+USERS = [f"user {number}" for number in range(20_000)]
+
+
+def test_a_share_of_the_users_meets_a_canary_and_always_the_same():
+    met = {user for user in USERS if meets_canary(user, Canary(8, 0.05))}
+    assert len(met) == pytest.approx(1000, rel=0.1)
+    # A larger share has all that a smaller one has: nobody changes to and fro as it grows.
+    larger = {user for user in USERS if meets_canary(user, Canary(8, 0.2))}
+    assert met < larger and len(larger) == pytest.approx(4000, rel=0.1)
+    # Another version is met by others: one in twenty of these by chance.
+    other = {user for user in USERS if meets_canary(user, Canary(9, 0.05))}
+    assert len(met & other) < 100
+    # What was given once holds for good, in whatever process and release.
+    assert sorted(met)[:2] == ["user 10032", "user 10051"]
+    # So does a key that is no text: its event is refused by that version's vocabulary.
+    canary = Canary(8, 0.5)
+    assert meets_canary("\ud800", canary) == meets_canary("\ud800", canary)
+    assert {meets_canary(f"{number}\udfff", canary) for number in range(40)} == {True, False}
+
+
+@pytest.mark.parametrize("text", ["", "8", "8:", ":0.5", "8:0", "8:1", "0:0.5", "a:0.5", "8:nan"])
+def test_what_is_no_canary_is_refused(text):
+    with pytest.raises(MerlinSimError, match="`canary` should be a version and a share"):
+        parse_canary(text)
+
+
+def test_a_canary_needs_users(tmp_path):
+    servable = Servable.open(write_hollow_servable(tmp_path, "a"))
+    assert user_of_events(servable) == "who"
+    servable.manifest["request"]["of"] = "rows"
+    with pytest.raises(MerlinSimError, match="a canary is chosen by users"):
+        user_of_events(servable)

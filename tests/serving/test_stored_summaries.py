@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from functools import partial
 
 import numpy as np
 import pytest
@@ -26,33 +27,35 @@ RECENT, LENGTH = 3, 20
 
 
 @pytest.fixture(scope="module")
-def summing(request, make_model, dataset, tmp_path_factory):
-    """A servable that reads the 3 newest positions and a summary of up to 20."""
-    model = make_model("stca", history_prototypes=4, recent_length=RECENT)
-    path = tmp_path_factory.mktemp("summing") / "servable"
-    return Servable.open(
-        export_model(model, dataset, path, pad=getattr(request, "param", "ragged") == "padded")
-    )
+def summing_model(make_model):
+    """It reads the 3 newest positions and a summary of up to 20."""
+    return make_model("stca", history_prototypes=4, recent_length=RECENT)
 
 
 @pytest.fixture(scope="module")
-def other(make_model, dataset, tmp_path_factory):
-    """The same of another model."""
-    model = make_model("din", history_prototypes=4, recent_length=RECENT)
-    return Servable.open(
-        export_model(model, dataset, tmp_path_factory.mktemp("other") / "servable")
-    )
+def exported(summing_model, dataset, tmp_path_factory):
+    """Its servables by how they have histories, each with its scorer."""
+    found = {}
+    for form in ("ragged", "padded"):
+        path = tmp_path_factory.mktemp("summing") / form
+        export_model(summing_model, dataset, path, pad=form == "padded")
+        found[form] = Servable.open(path), Scorer(Servable.open(path))
+    return found
 
 
 @pytest.fixture(scope="module")
-def score(summing):
-    scorer = Scorer(summing)
+def summing(exported):
+    return exported["ragged"][0]
 
-    def score_with(encoder, events):
-        encoded = [encoder.encode(fields) for fields in map(encoder.parse, events)]
-        return np.concatenate(scorer.score_events(encoded))
 
-    return score_with
+def scores_of(scorer, encoder, events):
+    encoded = [encoder.encode(fields) for fields in map(encoder.parse, events)]
+    return np.concatenate(scorer.score_events(encoded))
+
+
+@pytest.fixture(scope="module")
+def score(exported):
+    return partial(scores_of, exported["ragged"][1])
 
 
 @pytest.fixture
@@ -81,38 +84,37 @@ def own_users(events, most=6):
     ]
 
 
-@pytest.mark.parametrize("summing", ["ragged", "padded"], indirect=True)
 def test_the_servable_scores_whole_histories_as_the_model_does(
-    summing, score, make_model, dataset, events
+    exported, summing_model, dataset, events
 ):
-    model = make_model("stca", history_prototypes=4, recent_length=RECENT)
-    expected = model.predict(dataset, batch_size=32)[:, 0]
-    np.testing.assert_allclose(score(EventEncoder(summing), events), expected, atol=1e-5)
+    expected = summing_model.predict(dataset, batch_size=32)[:, 0]
+    for servable, scorer in exported.values():
+        scores = scores_of(scorer, EventEncoder(servable), events)
+        np.testing.assert_allclose(scores, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("summing", "candidates"), [("ragged", 9), ("padded", 1), ("padded", 9)], indirect=["summing"]
-)
+@pytest.mark.parametrize(("form", "candidates"), [("ragged", 9), ("padded", 1), ("padded", 9)])
 def test_a_stored_summary_gives_the_scores_of_the_whole_history(
-    summing, score, store, events, candidates
+    exported, store, events, form, candidates
 ):
     """Appended bit by bit, read in between, with an interaction that comes late."""
+    servable, scorer = exported[form]
     events = [{**e, "candidates": e["candidates"][:1] * candidates} for e in own_users(events)]
-    plain = EventEncoder(summing)
-    stored = EventEncoder(summing, histories=CountedReads(store, "events"))
+    plain = EventEncoder(servable)
+    stored = EventEncoder(servable, histories=CountedReads(store, "events"))
     assert (plain.newest, stored.newest) == (2 * LENGTH, 2 * RECENT)
-    for done in (5, 6, 9, LENGTH):
+    for before, done in ((0, 5), (5, 6), (6, 9), (9, LENGTH)):
         for event in events:
             items = event["history"][:done]
-            new = items if done == 5 else items[{6: 5, 9: 6, LENGTH: 9}[done] :]
+            new = items[before:]
             store.append(interactions(event["user_id"], new, len(items) - len(new)))
         so_far = [{**event, "history": event["history"][:done]} for event in events]
         for _ in range(2):  # what was kept by the first is read by the second
-            ours = score(stored, without_history(so_far))
-            np.testing.assert_allclose(ours, score(plain, so_far), rtol=1e-5, atol=1e-6)
-    model = summing.summary.model
-    (kept,) = store.read_summed([as_text("U0")], 2 * RECENT, model)
-    assert kept.since == [] and len(kept.summary) == 4 * summing.summary.dim
+            ours = scores_of(scorer, stored, without_history(so_far))
+            whole = scores_of(scorer, plain, so_far)
+            np.testing.assert_allclose(ours, whole, rtol=1e-5, atol=1e-6)
+    (kept,) = store.read_summed([as_text("U0")], 2 * RECENT, servable.summary.model)
+    assert kept.since == [] and len(kept.summary) == 4 * servable.summary.dim
 
 
 def test_a_summary_has_what_the_store_no_longer_keeps(summing, score, tmp_path, events):
@@ -132,63 +134,49 @@ def test_a_summary_has_what_the_store_no_longer_keeps(summing, score, tmp_path, 
     assert np.abs(score(EventEncoder(summing), [last]) - expected).max() > 1e-4
 
 
-def test_the_summary_of_another_model_is_made_anew(summing, other, score, store, events):
-    assert summing.summary.model != other.summary.model
+def test_the_summary_of_another_model_is_made_anew(summing, score, store, events):
     events = own_users(events)
     for event in events:
         store.append(interactions(event["user_id"], event["history"]))
     expected = score(EventEncoder(summing), events)
-    for_other = EventEncoder(other, histories=store)
+    stored = EventEncoder(summing, histories=store)
+    own = summing.summary.model
     for _ in range(2):
-        Scorer(other).score_events(
-            [for_other.encode(for_other.parse(event)) for event in without_history(events)]
-        )
-        ours = score(EventEncoder(summing, histories=store), without_history(events))
+        for number in range(len(events)):
+            (found,) = store.read_summed([as_text(f"U{number}")], 2 * RECENT, "another")
+            assert found.summary is None
+            if found.mark is not None:
+                nonsense = np.full(summing.summary.dim, 9, np.float32).tobytes()
+                store.keep_summary(as_text(f"U{number}"), "another", nonsense, found.mark)
+        ours = score(stored, without_history(events))
         np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-6)
+        (kept,) = store.read_summed([as_text("U0")], 2 * RECENT, own)
+        assert kept.summary is not None
 
 
-def test_an_event_with_a_history_reads_no_store_and_may_not_bring_a_summary(
+def test_events_with_without_and_of_an_empty_history_stand_in_one_batch(
     summing, score, store, events
 ):
-    event = own_users(events, 1)[0]
-    store.append(interactions("U0", ["B"] * 9))
-    sent = {**event, "history_summary": [9.0] * summing.summary.dim}
-    plain, stored = EventEncoder(summing), EventEncoder(summing, histories=store)
-    np.testing.assert_array_equal(score(stored, [sent]), score(plain, [event]))
-
-
-def test_events_of_both_kinds_stand_in_one_batch(summing, score, store, events):
+    """One with a history reads no store, and none may bring a summary."""
     events = own_users(events)
-    for event in events:
+    for event in events[:-1]:
         store.append(interactions(event["user_id"], event["history"]))
+    store.append(interactions("U1", ["B"] * 9))
+    events[-1]["history"] = []
     some = [event if n % 2 else without_history([event])[0] for n, event in enumerate(events)]
+    some[-1] = without_history(events[-1:])[0]
+    some[1] = {**events[1], "history_summary": [9.0] * summing.summary.dim}
     expected = score(EventEncoder(summing), events)
     ours = score(EventEncoder(summing, histories=store), some)
     np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_users_without_interactions_have_an_empty_history(summing, score, store, events):
-    event = {**own_users(events, 1)[0], "history": []}
-    ours = score(EventEncoder(summing, histories=store), without_history([event]))
-    np.testing.assert_array_equal(ours, score(EventEncoder(summing), [event]))
-
-
-def test_scores_come_though_a_summary_cannot_be_kept(
-    summing, score, store, events, monkeypatch, capsys
+def test_the_server_answers_by_what_is_kept_though_it_cannot_be_kept(
+    summing, score, store, events, tmp_path, monkeypatch, capsys
 ):
     def fail(*arguments):
         raise StoreError("the disk is full")
 
-    monkeypatch.setattr(store, "keep_summary", fail)
-    event = own_users(events, 1)[0]
-    event["history"] = (event["history"] * LENGTH)[:LENGTH]
-    store.append(interactions("U0", event["history"]))
-    ours = score(EventEncoder(summing, histories=store), without_history([event]))
-    np.testing.assert_allclose(ours, score(EventEncoder(summing), [event]), rtol=1e-5, atol=1e-6)
-    assert "merlin-sim: the disk is full" in capsys.readouterr().err
-
-
-def test_the_server_answers_by_what_is_kept(summing, score, store, events, tmp_path):
     events = own_users(events)
     for event in events:
         store.append(interactions(event["user_id"], event["history"]))
@@ -197,9 +185,14 @@ def test_the_server_answers_by_what_is_kept(summing, score, store, events, tmp_p
     texts = [[json.dumps(event).encode()] for event in without_history(events)]
     request = Request({EVENT: np.array(texts, object)}, frozenset({SCORES}))
     model, found = EventsModel(ModelSettings(summing.path, histories=str(store.path), log=log)), []
+    with monkeypatch.context() as during:
+        during.setattr(type(store), "keep_summary", fail)
+        model.take([request], lambda place, answer: found.append(answer))
+    assert "merlin-sim: the disk is full" in capsys.readouterr().err
     for _ in range(2):
         model.take([request], lambda place, answer: found.append(answer))
     model.close()
     expected = score(EventEncoder(summing), events)
+    assert len(found) == 3
     for answer in found:
         np.testing.assert_allclose(answer[SCORES].ravel(), expected, rtol=1e-5, atol=1e-6)

@@ -115,20 +115,15 @@ def text_of(page):
     return unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", body)))
 
 
-def test_without_javascript_it_can_be_read(shown):
+def test_it_can_be_read_without_javascript_and_runs_no_script_but_its_own(shown):
     sections = [("Last gate", [Text(f"Version 3: passed {EVIL}")]), ("V", [Table(["n"], [["3"]])])]
-    address, _ = shown(sections)
-    status, headers, page = read(address)
+    status, headers, page = read(shown(sections)[0])
     assert status == 200 and headers["Content-Type"] == "text/html; charset=utf-8"
     reported = text_of(page)
     assert "ready version 7" in reported and "not ready" not in reported
     assert f"Last gate Version 3: passed {EVIL}" in reported and EVIL not in page
     assert "needs JavaScript" in reported and "Recommend" not in reported
     assert re.findall(r"<[^>]+ (?:src|href)=([^\s>]+)", page) == ["'data:,'"]
-
-
-def test_nothing_runs_but_its_own_script(shown):
-    _, headers, _ = read(shown()[0])
     allowed = dict(part.split(" ", 1) for part in headers["Content-Security-Policy"].split("; "))
     assert allowed["default-src"] == "'none'" and allowed["frame-ancestors"] == "'none'"
     assert re.fullmatch(r"'sha256-[\w+/]{43}='", allowed["script-src"])

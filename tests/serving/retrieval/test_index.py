@@ -1,4 +1,4 @@
-"""The index: what it finds, and that it opens whole and for its model alone."""
+"""An export's towers give the model's vectors; their index opens whole and for its model alone."""
 
 from __future__ import annotations
 
@@ -7,15 +7,44 @@ import shutil
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from in_process import run
+from small_runs import TWO_TOWER
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.serving.retrieval import index as index_directory
+from merlin_sim.models import build_model
 from merlin_sim.serving.retrieval import index as item_index
 from merlin_sim.serving.retrieval.index import INDEX, MANIFEST, ItemIndex, open_index
 from merlin_sim.serving.retrieval.towers import Towers
 from merlin_sim.serving.retrieval.users import DatasetHistories
-from merlin_sim.serving.servable import ServableError
+from merlin_sim.serving.servable import Servable
+from merlin_sim.serving.triton.export import export_model
+
+LENGTH = 20
+
+
+@pytest.mark.slow
+def test_vectors_of_towers_are_the_models_of_padded_histories_too(dataset, towers, tmp_path):
+    tf.keras.utils.set_random_seed(1)
+    model = build_model("two_tower", dataset.schema, **TWO_TOWER)
+    export_model(model, dataset, tmp_path / "servable", pad=True)
+    ((ids, _),) = towers.items()
+    categories = towers.encoder.encode_items(ids)
+    columns = {"user_id": np.repeat(3, len(ids)), **categories}
+    for name, of_items in (("item_id", ids[:7]), ("cat_id", categories["cat_id_trgt"][:7])):
+        padded = np.concatenate([np.zeros(LENGTH - 7, np.int64), of_items])
+        columns[f"{name}_pos"] = np.tile(padded, (len(ids), 1))
+    expected = model.forward({name: tf.constant(values) for name, values in columns.items()})
+    (user,) = [key for key, number in towers.encoder.users[0].ids.items() if number == 3]
+    event = {"user_id": user, "history": list(towers.catalogue.keys[ids[:7]]), "candidates": []}
+    none = {**event, "user_id": None, "history": []}
+    for found in (towers, Towers(Servable.open(tmp_path / "servable"))):
+        ((_, vectors),) = found.items()
+        np.testing.assert_allclose(vectors, expected.items[:, 0], rtol=1e-4, atol=1e-6)
+        both = found.users([found.encoder.encode(found.encoder.parse(e)) for e in (event, none)])
+        np.testing.assert_allclose(both[0], expected.users[0], rtol=1e-4, atol=1e-6)
+        assert np.abs(both[0] - both[1]).max() > 1e-3 and np.isfinite(both).all()
+        assert found.dim == vectors.shape[1] == TWO_TOWER["tower_dim"]
 
 
 def unit(rows, seed, dim=16):
@@ -23,15 +52,19 @@ def unit(rows, seed, dim=16):
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
+def nearest(queries, vectors, count):
+    """The ids of the nearest, by comparing all."""
+    return np.argsort(-(queries @ vectors.T), axis=1)[:, :count] + 1
+
+
 def test_the_nearest_are_found_with_their_vectors():
     vectors, queries = unit(900, 1), unit(5, 2)
     index = ItemIndex.build([vectors[:400], vectors[400:]], 16)
     found, cosines = index.search(queries, 7)
-    expected = np.argsort(-(queries @ vectors.T), axis=1)[:, :7]
-    np.testing.assert_array_equal(found, expected + 1)
-    np.testing.assert_array_equal(index.exact(queries, 7), expected + 1)
+    np.testing.assert_array_equal(found, nearest(queries, vectors, 7))
+    np.testing.assert_array_equal(index.exact(queries, 7), found)
     np.testing.assert_allclose(cosines, np.sort(queries @ vectors.T)[:, :-8:-1], rtol=1e-5)
-    np.testing.assert_array_equal(index.vectors(found[0]), vectors[expected[0]])
+    np.testing.assert_array_equal(index.vectors(found[0]), vectors[found[0] - 1])
     assert index.recall == 1.0 and index.groups == index.looked_at == 1
     assert index.search(queries, 901)[0][:, -1].tolist() == [-1] * 5
 
@@ -45,7 +78,7 @@ def test_groups_are_looked_at_until_enough_is_found(monkeypatch):
     assert index.groups == 126 and 1 < index.looked_at < 126
     assert item_index.RECALL <= index.recall < 1
     queries = unit(30, 3)
-    exact = np.argsort(-(queries @ vectors.T), axis=1)[:, :50] + 1
+    exact = nearest(queries, vectors, 50)
     near = [item_index.share_found(index.search(queries, 50, w)[0], exact) for w in (0, 3)]
     assert near[0] < near[1] and near[1] > item_index.RECALL_OF_ALL - 0.01
     assert item_index.share_found(index.exact(queries, 50), exact) > 0.999  # 16 bits
@@ -57,11 +90,12 @@ def test_groups_are_looked_at_until_enough_is_found(monkeypatch):
     np.testing.assert_array_equal(again.search(queries, 9)[0], index.search(queries, 9)[0])
     index._groups.nprobe = fewer = index.looked_at - max(2, index.looked_at // 16)
     items = vectors[np.random.default_rng(item_index.SEED).permutation(4000)[: item_index.QUERIES]]
-    wanted = np.argsort(-(items @ vectors.T), axis=1)[:, :50] + 1
+    wanted = nearest(items, vectors, 50)
     assert item_index.share_found(index.search(items, 50)[0], wanted) < item_index.RECALL, fewer
-    users = ItemIndex.build([vectors], 16, -vectors[:5] + queries[:5])
-    found = users.search(-vectors[:5] + queries[:5], 50)[0]
-    assert item_index.share_found(found, index.exact(-vectors[:5] + queries[:5], 50)) >= 0.96
+    asked = -vectors[:5] + queries[:5]
+    users = ItemIndex.build([vectors], 16, asked)
+    found = users.search(asked, 50)[0]
+    assert item_index.share_found(found, index.exact(asked, 50)) >= 0.96
 
 
 @pytest.mark.slow
@@ -80,8 +114,7 @@ def test_more_is_refined_where_four_bits_lose_much(monkeypatch):
 def test_a_search_stays_on_the_thread_that_asks():
     """Threads that wait for each other by spinning took a second on a busy machine, not 3 ms."""
     faiss = item_index.import_faiss()
-    index = ItemIndex.build([unit(100, 1)], 16)
-    built, threads = index.faiss_index, []
+    built, threads = ItemIndex.build([unit(100, 1)], 16).faiss_index, []
 
     class Seen:
         def search(self, *words, **named):
@@ -98,55 +131,42 @@ def test_a_search_stays_on_the_thread_that_asks():
     assert ids.shape == (1, 10) and threads == [1] and after == 2
 
 
-def test_an_index_without_items_is_none():
-    with pytest.raises(MerlinSimError, match="should have items"):
-        ItemIndex.build([], 8)
-
-
-def test_a_written_index_holds_every_items_vector(towers, index_path):
-    index = open_index(index_path, towers)
+def test_what_is_damaged_or_of_another_model_is_refused(
+    towers, index_path, ranker, tmp_path, monkeypatch
+):
+    whole = open_index(index_path, towers)
     ids, vectors = next(towers.items())
-    assert index.items == len(ids) == len(towers.catalogue.keys) - 1
-    found, cosines = index.search(vectors[:20], 1)
+    assert whole.items == len(ids) == len(towers.catalogue.keys) - 1
+    found, cosines = whole.search(vectors[:20], 1)
     np.testing.assert_allclose(cosines, 1, rtol=1e-5)
-    np.testing.assert_array_equal(index.vectors(found[:, 0]), vectors[found[:, 0] - 1])
+    np.testing.assert_array_equal(whole.vectors(found[:, 0]), vectors[found[:, 0] - 1])
 
-
-def test_what_is_damaged_or_of_another_model_is_refused(towers, index_path, tmp_path, monkeypatch):
-    def copy():
-        shutil.rmtree(tmp_path / "copy", ignore_errors=True)
-        return shutil.copytree(index_path, tmp_path / "copy")
-
-    data = (copy() / INDEX).read_bytes()
-    (tmp_path / "copy" / INDEX).write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-    with pytest.raises(MerlinSimError, match="not as it was written"):
-        open_index(tmp_path / "copy", towers)
-    (copy() / INDEX).unlink()
-    with pytest.raises(MerlinSimError, match="not as it was written"):
-        open_index(tmp_path / "copy", towers)
-    text = (copy() / MANIFEST).read_text()
-    (tmp_path / "copy" / MANIFEST).write_text(text.replace('"dim": 8', '"dim": 9'))
-    with pytest.raises(MerlinSimError, match="digest"):
-        open_index(tmp_path / "copy", towers)
-    (copy() / MANIFEST).write_text(json.dumps({"format": 99}))
-    with pytest.raises(MerlinSimError, match="format 2"):
-        open_index(tmp_path / "copy", towers)
-    with pytest.raises(MerlinSimError, match="cannot be read"):
-        open_index(tmp_path, towers)
-    monkeypatch.setattr(index_directory, "digest_of", lambda servable: "another")
-    with pytest.raises(MerlinSimError, match="index of another model"):
-        open_index(index_path, towers)
-
-
-def test_a_model_without_vectors_has_no_index(ranker):
-    with pytest.raises(ServableError, match="vectors of users and of items, as two_tower. .* din"):
-        Towers(ranker)
-
-
-def test_a_file_that_is_no_index_is_reported(tmp_path):
+    copy = tmp_path / "copy"
+    data, text = (index_path / INDEX).read_bytes(), (index_path / MANIFEST).read_text()
+    for name, content, said in (
+        (INDEX, data[:-1] + bytes([data[-1] ^ 1]), "not as it was written"),
+        (INDEX, None, "not as it was written"),
+        (MANIFEST, text.replace('"dim": 8', '"dim": 9').encode(), "digest"),
+        (MANIFEST, json.dumps({"format": 99}).encode(), "format 2"),
+        (MANIFEST, None, "cannot be read"),
+    ):
+        shutil.copytree(index_path, copy)
+        (copy / name).unlink()
+        if content is not None:
+            (copy / name).write_bytes(content)
+        with pytest.raises(MerlinSimError, match=said):
+            open_index(copy, towers)
+        shutil.rmtree(copy)
     (tmp_path / INDEX).write_bytes(b"nothing of the kind")
     with pytest.raises(MerlinSimError, match="expected an index"):
         ItemIndex.read(tmp_path / INDEX, 1.0)
+    with pytest.raises(MerlinSimError, match="should have items"):
+        ItemIndex.build([], 8)
+    with pytest.raises(MerlinSimError, match="vectors of users and of items, as two_tower. .* din"):
+        Towers(ranker)
+    monkeypatch.setattr(item_index, "digest_of", lambda servable: "another")
+    with pytest.raises(MerlinSimError, match="index of another model"):
+        open_index(index_path, towers)
 
 
 @pytest.mark.slow

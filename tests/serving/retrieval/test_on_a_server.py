@@ -1,6 +1,7 @@
-"""`merlin-sim serve --towers ... --histories STORE`: as offline, of what was posted just before.
+"""`merlin-sim serve` with all that it can have: a registry, a canary, towers, a store, a log.
 
-The dashboard in examples/monitoring is asked here too: this server has all of its numbers.
+It answers as offline, of what was posted just before. The dashboard in examples/monitoring is asked
+here too: this server has all of its numbers.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -25,6 +27,7 @@ from triton_calls import infer, infer_events, metric
 
 from merlin_sim.serving.encoder import EventEncoder
 from merlin_sim.serving.histories.open_store import open_store
+from merlin_sim.serving.request_log import logged_files
 from merlin_sim.serving.retrieval.index import open_index
 from merlin_sim.serving.retrieval.recommender import STAGES, Recommender
 from merlin_sim.serving.retrieval.rules import read_rules
@@ -83,9 +86,9 @@ def options(home, towers, index_path):
 @pytest.fixture(scope="module")
 def server(home, options):
     canary = f"{CANARY.number}:{CANARY.share}"
-    with serving(
-        None, "--registry", str(home / "registry"), "--canary", canary, *options
-    ) as process:
+    given = ["--registry", str(home / "registry"), "--canary", canary, *options]
+    given += ["--log_requests", str(home / "log"), "--log_share", "1"]
+    with serving(None, *given) as process:
         found = reached(process)
         found.pid = process.pid
         yield found
@@ -135,28 +138,79 @@ def compare(reported, expected):
         np.testing.assert_allclose(scores, wanted, atol=1e-5)
 
 
-def test_answers_are_those_of_the_command(server, offline, users, options, ranker):
-    for user in users:
-        reported = ask(server, user)
+def test_those_that_come_together_are_answered_as_alone_and_by_the_command(
+    server, offline, users, options, ranker
+):
+    asked = users * 2
+    with ThreadPoolExecutor(12) as pool:
+        found = list(pool.map(lambda user: ask(server, user), asked))
+    for user, reported in zip(asked, found, strict=True):
         assert len(reported["items"]) == TOP
         compare(reported, offline(user))
-    met = {
-        version: sum(meets_canary(u, CANARY) + 1 == version for u in users) for version in (1, 2)
-    }
+    met = Counter(meets_canary(user, CANARY) for user in users)
     assert min(met.values()) > 5
     user = next(user for user in users if not meets_canary(user, CANARY))
     words = ["--user", user, "--top", TOP, "--fact", f"age={AGE}", "--format", "json"]
     by_command = json.loads(run("recommend", *options, "--ranker", ranker.path, *words))
     compare(ask(server, user), {"version": 1, **by_command})
+    text = json.dumps({"user": users[3], "top": TOP, "facts": {"age": AGE}})
+    found = infer(server, "grpc", "recommend", {"request": np.array([[text]], object)}, "answer")
+    compare(json.loads(found[0, 0]), offline(users[3]))
 
 
-def test_those_that_come_together_are_answered_as_alone(server, offline, users):
-    asked = users * 2
-    with ThreadPoolExecutor(12) as pool:
-        for user, reported in zip(
-            asked, pool.map(lambda user: ask(server, user), asked), strict=True
-        ):
-            compare(reported, offline(user))
+def test_a_share_of_the_users_of_events_meets_the_canary(
+    server, home, events, ranker, other_ranker
+):
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.http_port}/", timeout=100) as page:
+        shown = page.read().decode()
+    assert "version 1 (version 2 for 0.4 of the users)" in shown
+    assert "Version 1 is current." in shown and "<td>canary</td>" in shown
+    assert "without a history it has the one that is kept" in shown
+    assert "&quot;user_id&quot;" in shown and "&quot;history&quot;" not in shown
+    known = {}
+    for version, export in ((1, ranker), (2, other_ranker)):
+        encoder = EventEncoder(export)
+        encoded = [encoder.encode(encoder.parse(event)) for event in events]
+        known[version] = np.concatenate(Scorer(export).score_events(encoded))
+    versions = [2 if meets_canary(event["user_id"], CANARY) else 1 for event in events]
+    met = Counter(versions)
+    assert min(met.values()) > 5
+
+    def counted():
+        """By version: events that were counted and scored, and those that are in the log."""
+        logged = {file.version: len([*file.events()]) for file in logs()}
+        return {
+            version: (
+                told(server, "events_total", version=version),
+                told(server, "events_scores_total", version=version, le="+Inf"),
+                logged.get(version, 0),
+            )
+            for version in met
+        }
+
+    def logs():
+        return logged_files(home / "log") if [*(home / "log").iterdir()] else []
+
+    before = counted()
+    together = infer_events(server, "grpc", events, "version")[:, 0]
+    assert together.tolist() == versions
+    scores = infer_events(server, "http", events)[:, 0]
+    expected = [known[version][place] for place, version in enumerate(versions)]
+    np.testing.assert_allclose(scores, expected, atol=1e-5)
+    after = {v: tuple(n + 2 * met[v] for n in counts) for v, counts in before.items()}
+    until(lambda: counted() == after)
+    for file in logs():
+        newest = [one["scores"][0] for one in [*file.events()][-met[file.version] :]]
+        own = [score for score, v in zip(expected, versions, strict=True) if v == file.version]
+        np.testing.assert_allclose(newest, own, atol=1e-5)
+
+
+def told(server, name, **labels):
+    """What a metric has been counted to; 0 while it is not there."""
+    try:
+        return metric(server, f"merlin_sim_{name}", **labels)
+    except AssertionError:
+        return 0
 
 
 def test_a_browser_is_shown_what_a_user_should_see(server, offline, users):
@@ -173,26 +227,19 @@ def test_a_browser_is_shown_what_a_user_should_see(server, offline, users):
     np.testing.assert_allclose(scores, [one["score"] for one in expected], atol=1e-5)
 
 
-def test_over_grpc(server, offline, users):
-    text = json.dumps({"user": users[3], "top": TOP, "facts": {"age": AGE}})
-    found = infer(server, "grpc", "recommend", {"request": np.array([[text]], object)}, "answer")
-    compare(json.loads(found[0, 0]), offline(users[3]))
-
-
-@pytest.mark.parametrize(
-    ("request_", "message"),
-    [
+def test_a_bad_request_is_told_why(server):
+    for request, message in (
         ({"user": 7}, "user: expected a string or null, received 7"),
         ({"user": "A", "top": 501}, "top: expected a whole number from 1 to 500, as many items as"),
         ({"user": "A"}, "needs the fact 'age' of the user"),
         ({"user": "A", "facts": {"age": "old"}}, "the rule for 'least_age': expected int64"),
         (b'"\xff"', "expected UTF-8, found byte 0xff"),
         (b'{"user": "' + b"x" * 70_000 + b'"}', "expected a request of at most 65,536 bytes"),
-    ],
-)
-def test_a_bad_request_is_told_why(server, request_, message):
-    status, reported = post(server.http_port, "/recommend", request_)
-    assert status == 400 and message in reported["error"]
+    ):
+        status, reported = post(server.http_port, "/recommend", request)
+        assert status == 400 and message in reported["error"]
+    status, said = post(server.http_port, "/histories", [{"user": "A", "item": {"name": "B"}}])
+    assert status == 400 and "interaction 1: item: expected 'item_id'" in said["error"]
 
 
 def test_what_is_posted_counts_at_once(server, offline, users, home, ranker):
@@ -223,43 +270,6 @@ def test_what_is_posted_counts_at_once(server, offline, users, home, ranker):
     more = [{"user": plain, "item": item} for item in candidates]
     assert post(server.http_port, "/histories", more) == (200, {"kept": len(more)})
     assert np.abs(score([*history, *candidates]) - before).max() > 1e-4
-    status, said = post(server.http_port, "/histories", [{"user": user, "item": {"name": "B"}}])
-    assert status == 400 and "interaction 1: item: expected 'item_id'" in said["error"]
-
-
-def test_the_page_at_the_root_asks_for_no_history(server):
-    with urllib.request.urlopen(f"http://127.0.0.1:{server.http_port}/", timeout=60) as page:
-        reported = page.read().decode()
-    assert "without a history it has the one that is kept" in reported
-    assert "&quot;user_id&quot;" in reported and "&quot;history&quot;" not in reported
-
-
-def test_what_was_done_is_counted(server, users):
-    def reported(name, **labels):
-        try:
-            return metric(server, f"merlin_sim_{name}", **labels)
-        except AssertionError:
-            return 0
-
-    ask(server, "nobody")
-    ask(server, users[0])
-    until(
-        lambda: (
-            reported("recommend_empty_histories_total") >= 1
-            and reported("recommend_refused_total") >= 0
-        )
-    )
-    for stage in STAGES:
-        until(
-            lambda stage=stage: reported("recommend_stage_seconds_bucket", stage=stage, le="+Inf")
-        )
-    until(lambda: reported("histories_reads_total", model="recommend") >= 2)
-    assert (
-        reported("recommend_retrieved_total")
-        >= reported("recommend_kept_total")
-        >= reported("recommend_items_total")
-        > 0
-    )
 
 
 def do_some_of_everything(server, users):
@@ -273,6 +283,16 @@ def do_some_of_everything(server, users):
 def test_all_that_the_dashboard_shows_is_reported(server, users):
     do_some_of_everything(server, users)
     until(lambda: reported_metrics(server.metrics_port) >= ASKED)
+
+    def stage_count(stage):
+        return told(server, "recommend_stage_seconds_bucket", stage=stage, le="+Inf")
+
+    until(lambda: all(map(stage_count, STAGES)))
+    until(lambda: told(server, "recommend_empty_histories_total") >= 1)
+    until(lambda: told(server, "histories_reads_total", model="recommend") >= 2)
+    names = ("recommend_retrieved_total", "recommend_kept_total", "recommend_items_total")
+    retrieved, kept, items = (told(server, name) for name in names)
+    assert retrieved >= kept >= items > 0
 
 
 def test_prometheus_answers_every_query_of_the_dashboard(server, users, tmp_path):
@@ -303,8 +323,19 @@ def test_each_model_is_loaded_twice_and_no_more(server):
     until(six_of_each)
 
 
-def test_options_that_do_not_belong_together_are_refused(options, ranker):
-    without = answer("serve", ranker.path, *options[:4])
-    assert without.returncode == 2 and "--index and --histories with --towers" in without.stderr
-    alone = answer("serve", ranker.path, "--index", options[3])
-    assert alone.returncode == 2 and "with --towers only" in alone.stderr
+def test_options_that_do_not_belong_together_are_refused(home, options, ranker):
+    (home / "unpromoted").mkdir()
+    registry = home / "unpromoted/registry"
+    run("registry", "add", registry, ranker.path)
+    for words, said in (
+        ([ranker.path, *options[:4]], "--index and --histories with --towers"),
+        ([ranker.path, "--index", options[3]], "with --towers only"),
+        ([ranker.path, "--canary", "2:0.4"], "--canary with --registry only"),
+        (["--registry", home / "registry", "--canary", "3:0.4"], "one of its versions (1, 2)"),
+        (["--registry", registry], "expected a version that was promoted"),
+        ([], "expected either SERVABLE or --registry"),
+        ([ranker.path, "--registry", registry], "expected either SERVABLE or --registry"),
+        ([ranker.path, "--histories", home / "none"], "none: no such file: `merlin-sim histories"),
+    ):
+        refused = answer("serve", *words)
+        assert refused.returncode == 2 and said in refused.stderr, said

@@ -64,7 +64,7 @@ def test_clicked_rows_are_those_of_the_files(dataset):
     drawn = rows.sample("test", 10**6, 1)
     table = pa.concat_tables([pq.read_table(f) for f in dataset.stored_files("test")]).to_pylist()
     clicked = [row for row in table if row["label"] == 1]
-    assert len(drawn) == len(clicked)
+    assert len(drawn) == len(clicked) and len(rows.sample("test", 5, 1)) == 5
     histories, targets = rows.raw(drawn)
     keys = rows.item_keys
     expected = {
@@ -77,15 +77,26 @@ def test_clicked_rows_are_those_of_the_files(dataset):
         for h, target in zip(histories, targets, strict=True)
     }
     assert found == expected
-    assert len(rows.sample("test", 5, 1)) == 5
 
 
-def test_a_report_is_what_answers_give(recommender, dataset):
-    report = Quality(recommender, dataset, Silence()).report("test", 8, 3)
+@pytest.mark.slow
+def test_a_report_is_what_answers_give_to_histories_that_end_before_what_is_held_out(
+    recommender, dataset, monkeypatch
+):
+    asked, ask = [], Recommender.recommend
+
+    def recommend(self, history, *rest):
+        asked.append(history)
+        return ask(self, history, *rest)
+
+    with monkeypatch.context() as during:
+        during.setattr(Recommender, "recommend", recommend)
+        report = Quality(recommender, dataset, Silence()).report("test", 8, 3)
     by_name = {entry.name: entry for entry in report.measured}
     rows = ClickedRows(dataset)
-    drawn = rows.sample("test", 8, 3)
-    histories, targets = rows.raw(drawn)
+    histories, targets = rows.raw(rows.sample("test", 8, 3))
+    # Whoever saw what is held out could answer with it.
+    assert asked == [UserHistory(dict(h.user), list(h.items)) for h in histories]
     answers = [recommender.recommend(history, 20).items for history in histories]
     places = places_of(targets, answers)
     assert by_name[WHOLE].ndcg == pytest.approx(ndcg(places, 20))
@@ -104,23 +115,6 @@ def test_a_report_is_what_answers_give(recommender, dataset):
     assert report.users == 8 and report.unknown == 0 and report.index_recall == 1.0
     assert RANKED_POPULAR in by_name
 
-
-def test_a_history_ends_before_what_is_held_out(recommender, dataset, monkeypatch):
-    """Whoever saw it could answer with it: the answers' histories are checked, every one."""
-    asked = []
-    ask = Recommender.recommend
-    monkeypatch.setattr(
-        Recommender,
-        "recommend",
-        lambda self, history, *rest: (asked.append(history), ask(self, history, *rest))[1],
-    )
-    Quality(recommender, dataset, Silence()).report("test", 8, 3)
-    rows = ClickedRows(dataset)
-    expected, _ = rows.raw(rows.sample("test", 8, 3))
-    assert asked == [UserHistory(dict(h.user), list(h.items)) for h in expected]
-
-
-def test_clicks_on_items_that_nobody_knows_are_reported(recommender, dataset, monkeypatch):
     lookup = recommender.towers.encoder.items[0]
     monkeypatch.setattr(type(lookup), "look_up", lambda self, key, where: 0)
     with pytest.raises(MerlinSimError, match="none of the 8 clicks is on an item that"):

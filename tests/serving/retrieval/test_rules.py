@@ -84,73 +84,56 @@ def test_a_fact_that_is_missing_passes_nothing(comparison, value, kept):
     assert rule.keep(pa.array([1, 3, 5, None]), {}).tolist() == [bool(k) for k in kept]
     asked = Predicate("age", comparison, UserFact("limit"))
     assert asked.keep(pa.array([1, 3, 5, None]), {"limit": value}).tolist() == list(map(bool, kept))
-
-
-def test_a_users_fact_has_to_be_there_and_of_the_type():
-    rule = Predicate("age", "at_most", UserFact("age"))
-    with pytest.raises(MerlinSimError, match="needs the fact 'age' of the user"):
-        rule.keep(pa.array([1]), {"old": 3})
-    with pytest.raises(MerlinSimError, match="expected int64, as its facts are. Received: 'ten'"):
-        rule.keep(pa.array([1]), {"age": "ten"})
-
-
-def facts_file(towers, path, keys=None, **columns):
-    keys = towers.catalogue.keys[1:4] if keys is None else keys
-    pq.write_table(pa.table({"item_id": pa.array(list(keys)), **columns}), path)
-    return path
+    with pytest.raises(MerlinSimError, match="needs the fact 'limit' of the user"):
+        asked.keep(pa.array([1]), {"old": 3})
 
 
 def test_facts_are_those_of_the_file_and_of_the_dataset(towers, tmp_path):
-    path = facts_file(towers, tmp_path / "facts.parquet", market=["DE", None, "FR"])
-    rules = Rules(
-        path, filters=(Predicate("market", "in", UserFact("market")),), caps={"cat_id": 1}
-    )
+    keys = towers.catalogue.keys
+    table = {"item_id": pa.array([*keys[1:4]]), "market": ["DE", None, "FR"]}
+    pq.write_table(pa.table(table), tmp_path / "facts.parquet")
+    rule = Predicate("market", "in", UserFact("market"))
+    rules = Rules(tmp_path / "facts.parquet", filters=(rule,), caps={"cat_id": 1})
     facts = ItemFacts(rules, towers.servable, towers.catalogue)
     ids = np.array([3, 1, 4, 2])  # the fourth item is not in the file
     assert facts.keep(ids, {"market": ["DE", "FR"]}).tolist() == [True, True, False, False]
     assert facts.keep(ids, {"market": "FR"}).tolist() == [True, False, False, False]
-    ((codes, most),) = facts.capped(np.arange(1, len(towers.catalogue.keys)))
-    of_items = pq.read_table(towers.servable.vocabulary("item_id")).sort_by("id")["cat_id"]
-    same = np.asarray(of_items)[:, None] == np.asarray(of_items)[None]
+    ((codes, most),) = facts.capped(np.arange(1, len(keys)))
+    of_items = pq.read_table(towers.servable.vocabulary("item_id")).sort_by("id").to_pandas()
+    same = of_items["cat_id"].to_numpy()[:, None] == of_items["cat_id"].to_numpy()[None]
     assert most == 1 and ((codes[:, None] == codes[None]) == same).all()
-
-
-def test_what_the_dataset_knows_is_compared_by_raw_key(towers):
-    key = pq.read_table(towers.servable.vocabulary("cat_id"))["key"][2].as_py()
-    facts = ItemFacts(
-        Rules(filters=(Predicate("cat_id", "is", key),)), towers.servable, towers.catalogue
-    )
-    table = pq.read_table(towers.servable.vocabulary("item_id")).sort_by("id")
-    number = pq.read_table(towers.servable.vocabulary("cat_id"))["id"][2].as_py()
-    expected = np.asarray(table["cat_id"]) == number
-    assert facts.keep(np.asarray(table["id"]), {}).tolist() == expected.tolist()
+    category = pq.read_table(towers.servable.vocabulary("cat_id")).slice(2, 1).to_pylist()[0]
+    rules = Rules(filters=(Predicate("cat_id", "is", category["key"]),))  # by raw key
+    facts = ItemFacts(rules, towers.servable, towers.catalogue)
+    expected = of_items["cat_id"] == category["id"]
+    assert facts.keep(of_items["id"].to_numpy(), {}).tolist() == expected.tolist()
     assert 0 < expected.sum() < len(expected)
+    # Items here are 0000000000 and on: read from CSV as numbers none would be known.
+    (tmp_path / "facts.csv").write_text(f"item_id,age\n{keys[1]},5\n")
+    rules = Rules(tmp_path / "facts.csv", filters=(Predicate("age", "is", 5),))
+    facts = ItemFacts(rules, towers.servable, towers.catalogue)
+    assert facts.keep(np.array([1, 2]), {}).tolist() == [True, False]
 
 
 def test_facts_that_cannot_be_are_refused(towers, tmp_path):
-    def open_facts(path, *filters):
-        return ItemFacts(Rules(path, filters=filters), towers.servable, towers.catalogue)
-
-    with pytest.raises(MerlinSimError, match="of which nothing is known. .* known: cat_id"):
-        open_facts(None, Predicate("colour", "is", "red"))
-    path = facts_file(towers, tmp_path / "facts.parquet", age=[1, 2, 3])
-    with pytest.raises(MerlinSimError, match="'age': expected int64"):
-        open_facts(path, Predicate("age", "is", "old"))
-    key = towers.catalogue.keys[1]
-    facts_file(towers, path, keys=[key, key, "x"], age=[1, 2, 3])
-    with pytest.raises(MerlinSimError, match="one row for each item"):
-        open_facts(path, Predicate("age", "is", 1))
-    pq.write_table(pa.table({"item": [key]}), path)
-    with pytest.raises(MerlinSimError, match="a column 'item_id' with the items' keys"):
-        open_facts(path, Predicate("age", "is", 1))
-    path.write_bytes(b"no parquet")
-    with pytest.raises(MerlinSimError, match="cannot be read"):
-        open_facts(path, Predicate("age", "is", 1))
-
-
-def test_the_order_is_the_one_of_scores_without_rules():
-    scores = np.array([0.1, 0.9, 0.5, 0.9], np.float32)
-    assert put_in_order(scores, None, 3).tolist() == [1, 3, 2]
+    path, key = tmp_path / "facts.parquet", towers.catalogue.keys[1]
+    ages = pa.array([1, 2, 3])
+    for content, rule, said in (
+        (None, ("colour", "red"), "of which nothing is known. .* known: cat_id"),
+        ({"item_id": ["x", "y", "z"], "age": ages}, ("age", "old"), "'age': expected int64"),
+        ({"item_id": [key, key, "x"], "age": ages}, ("age", 1), "one row for each item"),
+        ({"item": [key]}, ("age", 1), "a column 'item_id' with the items' keys"),
+        (b"no parquet", ("age", 1), "cannot be read"),
+    ):
+        if isinstance(content, dict):
+            pq.write_table(pa.table(content), path)
+        elif content is not None:
+            path.write_bytes(content)
+        column, value = rule
+        filters = (Predicate(column, "is", value),)
+        rules = Rules(None if content is None else path, filters=filters)
+        with pytest.raises(MerlinSimError, match=said):
+            ItemFacts(rules, towers.servable, towers.catalogue)
 
 
 def test_two_caps_leave_out_what_is_full_and_not_what_has_no_value():
@@ -165,18 +148,9 @@ def test_diversity_by_hand():
     """At half, the second is 0.5 x 0.75 - 0.5 x 0.9 against 0.5 x 0.5 - 0.5 x 0."""
     vectors = np.array([[1, 0], [0.9, 0.19**0.5], [0, 1], [0.6, 0.8]], np.float32)
     scores = np.array([1.0, 0.75, 0.5, 0.0], np.float32)
+    assert put_in_order(scores[[3, 0, 2, 1]], None, 3).tolist() == [1, 3, 2]
     assert put_in_order(scores, vectors, 4, diversity=0.5).tolist() == [0, 2, 1, 3]
     assert put_in_order(scores, vectors, 4, diversity=0.1).tolist() == [0, 1, 2, 3]
     same = np.full(4, 0.5, np.float32)
     assert put_in_order(same, vectors, 2, diversity=1.0).tolist() == [0, 2]
     assert put_in_order(scores[:0], vectors[:0], 2, diversity=0.5).tolist() == []
-
-
-def test_keys_of_digits_in_csv_stay_texts(towers, tmp_path):
-    """Items here are 0000000000 and on: read as a number none would be known."""
-    key = towers.catalogue.keys[1]
-    assert key.isdigit()
-    (tmp_path / "facts.csv").write_text(f"item_id,age\n{key},5\n")
-    rules = Rules(tmp_path / "facts.csv", filters=(Predicate("age", "is", 5),))
-    facts = ItemFacts(rules, towers.servable, towers.catalogue)
-    assert facts.keep(np.array([1, 2]), {}).tolist() == [True, False]

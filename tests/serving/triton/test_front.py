@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import http.client
+import itertools
 import json
 import socket
 import socketserver
@@ -13,14 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler
 
 import pytest
-from held_server import until
 from prometheus_client import CollectorRegistry, Counter
 
 pytest.importorskip("aiohttp")
 from aiohttp import web  # noqa: E402
 
 from merlin_sim.foundation.requests import RequestError  # noqa: E402
-from merlin_sim.serving.triton.admission import Access  # noqa: E402
+from merlin_sim.serving.triton.admission import Access, is_deeper  # noqa: E402
 from merlin_sim.serving.triton.front import (  # noqa: E402
     DEEPEST,
     JSON_LENGTH,
@@ -32,27 +32,27 @@ from merlin_sim.serving.workers.protocol import FAULT  # noqa: E402
 
 MOST = 100_000
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
-
-
-LACKING = b'{"id": "1"}'
-UNREAD = {
-    b'"a\0b"': b'{"error":"failed to parse the request JSON buffer: Missing a quotation mark"}',
-    LACKING: b"""{"error":"Unable to parse 'inputs': attempt to access non-existing"}""",
-    b'"broken"': b'{"error":"failed to allocate"}',
+# What Triton and its models answer, by what they are asked.
+UNREAD = b'{"error":"failed to parse the request JSON buffer: Missing a quotation mark"}'
+LACKING = b"""{"error":"Unable to parse 'inputs': attempt to access non-existing"}"""
+ANSWERS = {
+    b'"a\0b"': (500, UNREAD),
+    b'{"id": "1"}': (500, LACKING),
+    b'"broken"': (500, b'{"error":"failed to allocate"}'),
+    b'"many"': (
+        400,
+        b'{"error":"[request id: <id_unknown>] inference request batch-size must be <= 4096'
+        b""" for 'events'"}""",
+    ),
+    b'"wide"': (
+        400,
+        b'{"error":"the request is too large: expected at most 5 scores, received \\"9\\""}',
+    ),
+    b'"not now"': (503, b'{"error":"not just now: the history cannot be read"}'),
+    b'"bad"': (400, b'{"error":"no such tensor"}'),
 }
-"""What Triton answers with 500: what lacks something, what its parser alone does not read, and its
-own faults."""
-TOO_MANY = (
-    b'{"error":"[request id: <id_unknown>] inference request batch-size must be <= 4096'
-    b""" for 'events'"}"""
-)
-TOO_LARGE = {
-    b'"many"': TOO_MANY,
-    b'"wide"': b'{"error":"the request is too large: expected at most 5 scores, received \\"9\\""}',
-}
-"""What Triton and its models answer with 400 where a request is too large."""
-NOT_NOW = b'"not now"'
-DEAD = b'"dead"'
+STUB, DEAD = b'"stub"', b'"dead"'
+STUB_IS_GONE = b"""{"error":"Stub process 'events_0' is not healthy."}"""
 REACHED, GO_ON, GONE = threading.Event(), threading.Event(), threading.Event()
 INFER = "/v2/models/events/infer"
 TOKEN = "a token of many characters"
@@ -72,18 +72,9 @@ class Echo(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         found = {"path": self.path, "headers": dict(self.headers), "body": body.decode()}
-        reported = {
-            **UNREAD,
-            **TOO_LARGE,
-            NOT_NOW: b'{"error":"not just now: the history cannot be read"}',
-            b'"stub"': b"""{"error":"Stub process 'events_0' is not healthy."}""",
-        }
-        if body == b'"stub"' and not self.server.dies:
-            del reported[body]
-        answer = reported.get(body, json.dumps(found).encode())
-        is_refused = body == b'"bad"' or body in TOO_LARGE
-        is_fault = body in UNREAD or (body == b'"stub"' and self.server.dies)
-        status = 500 if is_fault else 503 if body == NOT_NOW else 400 if is_refused else 200
+        status, answer = ANSWERS.get(body, (200, json.dumps(found).encode()))
+        if body == STUB and self.server.dies:
+            status, answer = 500, STUB_IS_GONE
         self.send_response(status)
         self.send_header("Content-Length", str(len(answer)))
         self.send_header(JSON_LENGTH, "7")
@@ -205,30 +196,88 @@ def test_a_request_is_handed_on_as_it_is_and_so_is_its_answer(front):
     assert found["headers"][JSON_LENGTH] == "2" and found["headers"]["Accept-Encoding"] == "br"
     # What opens this server, or would open Triton's management, is none of its business.
     assert not {"Authorization", "x-merlin-sim-token"} & set(found["headers"])
-    assert front('"bad"')[0] == 400
-    assert front(method="GET", path="/v2/models/events")[2]["body"] == ""
+    for path in ("/v2", "/v2/models/a.b-c", "/v2/models/a/versions/3/ready", "/v2/models/events"):
+        _, _, found = front(method="GET", path=path)
+        assert (found["path"], found["body"]) == (path, "")
+    # A form is parsed on the stack, and so are the pieces of a chunked body.
+    _, _, found = front((b"1" for _ in range(4000)), FORM)
+    assert found["body"] == "1" * 4000
+    assert found["headers"]["Content-Length"] == "4000"
+    assert not {"Transfer-Encoding", "Content-Type"} & set(found["headers"])
+    _, _, found = front(gzip.compress(b'"hello"'), {"Content-Encoding": "gzip"})
+    assert found["body"] == '"hello"' and "Content-Encoding" not in found["headers"]
+    assert GONE.wait(60)  # a connection goes when it is idle: Triton waits for it when it ends
 
 
-MANAGEMENT = [
-    ("POST", "/v2/repository/index"),
-    ("GET", "/v2/models/events/config"),
-    ("GET", "/metrics"),
-    ("POST", "/v2/models/events%2Finfer"),
-    ("POST", "/v2/models/../repository/index"),
-    ("POST", "/v2/models/events/generate"),
-    ("GET", "//v2/logging"),
-]
+def test_what_is_not_allowed_does_not_reach_triton(front):
+    for method, path in (
+        ("POST", "/v2/repository/index"),
+        ("GET", "/v2/models/events/config"),
+        ("GET", "/metrics"),
+        ("POST", "/v2/models/events%2Finfer"),
+        ("POST", "/v2/models/../repository/index"),
+        ("POST", "/v2/models/events/generate"),
+        ("GET", "//v2/logging"),
+        ("DELETE", INFER),
+    ):
+        status, _, found = front(None if method == "GET" else "{}", method=method, path=path)
+        assert status in (404, 405) and "path" not in found, path
 
 
-@pytest.mark.parametrize(("method", "path"), MANAGEMENT)
-def test_what_is_not_allowed_does_not_reach_triton(front, method, path):
-    status, _, found = front(None if method == "GET" else "{}", method=method, path=path)
-    assert status in (404, 405) and "path" not in found
+@pytest.mark.parametrize(
+    ("body", "status", "error"),
+    [
+        (b'"a\0b"', 400, json.loads(UNREAD)["error"]),  # the sender's fault
+        (b'{"id": "1"}', 400, json.loads(LACKING)["error"]),
+        (b'"bad"', 400, "no such tensor"),
+        (b'"many"', 413, "expected at most 4,096 events in a request to 'events': "),
+        (b'"wide"', 413, 'expected at most 5 scores, received "9"'),
+        (b'"broken"', 500, FAULT),
+        (b'"not now"', 503, "the history cannot be read"),
+    ],
+)
+def test_what_triton_refuses_is_told_by_whose_fault_it_is(front, body, status, error):
+    found, headers, answer = front(body)
+    assert found == status and answer["error"].startswith(error)
+    assert headers["Retry-After"] == ("1" if status == 503 else None)
 
 
-@pytest.mark.parametrize("path", ["/v2", "/v2/models/a.b-c", "/v2/models/a/versions/3/ready"])
-def test_what_is_reported_of_models_is_handed_on(front, path):
-    assert front(method="GET", path=path)[2]["path"] == path
+BOUNDED = "expected a body of at most 100,000 bytes"
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "message"),
+    [
+        (b"x" * (MOST + 1), {}, BOUNDED),
+        ((b"x" * 1000 for _ in range(200)), {}, BOUNDED),
+        (gzip.compress(b"x" * 200 * MOST), {"Content-Encoding": "gzip"}, BOUNDED),
+        (b"[" * (DEEPEST + 1), {}, "expected JSON nested at most 64 levels deep"),
+        (b'{"data": [1], "shape": [4611686018427387904]}', {}, "as many elements as"),
+        (b'{"shape": [9, 999, 9], "shape": [1], "data": []}', {}, "received [9, 999, 9]"),
+        (b'{"a\xff": Inf, "x": [{"sh\\u0061pe": [0, 999], "data": []}]}', {}, "one JSON object"),
+        (b'{"a\xff": "\n", "x": [{"sh\\u0061pe": [0, 999], "data": []}]}', {}, "[0, 999]"),
+        (b'{"a": 1' + b"0" * 5000 + b"}", {}, "expected one JSON object: Exceeds the limit"),
+        (b"nonsense", {}, "expected one JSON object: Expecting value, at character 1"),
+        *(
+            ("{}", {JSON_LENGTH: length.encode()}, f"{JSON_LENGTH}: expected 0 to 2, received")
+            for length in ("3", "-1", "1e0", "", "٣")
+        ),
+    ],
+    ids=itertools.count(),
+)
+def test_a_body_that_triton_could_not_bear_is_refused(front, body, headers, message):
+    status, _, found = front(body, headers)
+    assert status == (413 if message == BOUNDED else 400) and message in found["error"]
+
+
+def test_what_triton_can_bear_is_handed_on(front):
+    for body, headers in (
+        ("[" * DEEPEST + "]" * DEEPEST, {}),
+        ('{"a": 1}' + "[" * 1000, {JSON_LENGTH: "8"}),  # tensors follow, which may be anything
+        ('{"name": "in shared memory", "shape": [1000000]}', {}),
+        ('{"data": [[1, 2], [3, 4]], "shape": [2, 2]}', {}),
+    ):
+        assert front(body, headers)[0] == 200, body
 
 
 def test_a_token_opens_it_and_nothing_else_does(start):
@@ -258,20 +307,18 @@ def test_more_than_is_taken_at_once_is_refused_at_once(start):
 
 
 def test_a_request_takes_no_longer_than_it_may(start):
-    ask = start(Bounds(body=MOST, seconds=0.2))
-    status, headers, found = ask('"slow"')
-    assert (status, headers["Retry-After"]) == (503, "1") and "no answer within 0.2" in found[
-        "error"
-    ]
+    status, headers, found = start(Bounds(body=MOST, seconds=0.2))('"slow"')
+    assert (status, headers["Retry-After"]) == (503, "1")
+    assert "no answer within 0.2" in found["error"]
 
 
-@pytest.mark.parametrize("body", [DEAD, b'"stub"'], ids=["triton", "a model's process"])
+@pytest.mark.parametrize("body", [DEAD, STUB], ids=["triton", "a model's process"])
 def test_what_is_lost_with_a_triton_is_asked_again_of_the_next(front, body):
     front.behind.die()
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(front, body)
         assert front.behind.suspected.wait(60)
-        front.front.switch(None)
+        front.front.switch(None)  # while there is none a request is held
         assert front(method="GET", path="/v2/health/ready")[0] == 503
         assert not asked.done()
         front.front.switch(front.next())
@@ -294,103 +341,6 @@ def test_what_ends_one_triton_after_the_other_is_refused(front):
     assert status == 503 and "again and again over this request" in found["error"]
 
 
-def test_what_cannot_be_answered_just_now_says_when_to_come_again(front):
-    status, headers, found = front(NOT_NOW)
-    assert (status, headers["Retry-After"]) == (503, "1")
-    assert found == {"error": "the history cannot be read"}
-
-
-def test_a_fault_of_ours_reports_no_path(front, capfd):
-    status, _, found = front('"fault"', path="/here")
-    assert (status, found) == (500, {"error": FAULT})
-    assert "/secret/path" in capfd.readouterr().err
-
-
-def test_nothing_that_triton_cannot_bear_is_handed_on(front):
-    """A form is parsed on the stack, and so are the pieces of a chunked body."""
-    pieces = (b"1" for _ in range(4000))
-    _, _, found = front(pieces, FORM)
-    assert found["body"] == "1" * 4000
-    assert found["headers"]["Content-Length"] == "4000"
-    assert not {"Transfer-Encoding", "Content-Type"} & set(found["headers"])
-
-
-@pytest.mark.parametrize("body", [b'"a\0b"', LACKING])
-def test_json_that_triton_alone_cannot_read_is_the_senders_fault(front, body):
-    status, _, answer = front(body)
-    assert (status, answer) == (400, json.loads(UNREAD[body]))
-
-
-def test_a_request_that_is_too_large_gets_413_and_what_to_do(front):
-    status, _, found = front(b'"many"')
-    assert status == 413
-    assert found["error"].startswith("expected at most 4,096 events in a request to 'events': ")
-    status, _, found = front(b'"wide"')
-    assert (status, found) == (413, {"error": 'expected at most 5 scores, received "9"'})
-
-
-def test_a_fault_of_tritons_stays_one(front):
-    assert front(b'"broken"')[0] == 500
-
-
-def test_a_compressed_body_is_handed_on_plain(front):
-    _, _, found = front(gzip.compress(b'"hello"'), {"Content-Encoding": "gzip"})
-    assert found["body"] == '"hello"' and "Content-Encoding" not in found["headers"]
-
-
-@pytest.mark.parametrize(
-    ("body", "headers"),
-    [
-        (b"x" * (MOST + 1), {}),
-        ((b"x" * 1000 for _ in range(200)), {}),
-        (gzip.compress(b"x" * 200 * MOST), {"Content-Encoding": "gzip"}),
-    ],
-    ids=["plain", "chunked", "compressed"],
-)
-def test_a_body_is_bounded(front, body, headers):
-    status, _, found = front(body, headers)
-    assert (status, found) == (413, {"error": "expected a body of at most 100,000 bytes"})
-
-
-def test_json_is_no_deeper_than_triton_can_read(front):
-    assert front("[" * DEEPEST + "]" * DEEPEST)[0] == 200
-    status, _, found = front("[" * (DEEPEST + 1))
-    assert (status, found) == (400, {"error": "expected JSON nested at most 64 levels deep"})
-    tensors = '{"a": 1}' + "[" * 1000  # what follows the JSON may be anything
-    assert front(tensors, {JSON_LENGTH: "8"})[0] == 200
-
-
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        (b'{"data": [1], "shape": [4611686018427387904]}', "shape: expected as many elements as"),
-        (b'{"shape": [9, 999, 9], "shape": [1], "data": []}', "received [9, 999, 9]"),
-        (b'{"a\xff": Inf, "x": [{"sh\\u0061pe": [0, 999], "data": []}]}', "one JSON object"),
-        (b'{"a\xff": "\n", "x": [{"sh\\u0061pe": [0, 999], "data": []}]}', "received [0, 999]"),
-        (b'{"a": 1' + b"0" * 5000 + b"}", "expected one JSON object: Exceeds the limit"),
-        (b"nonsense", "expected one JSON object: Expecting value, at character 1"),
-    ],
-)
-def test_json_claims_no_more_than_it_has(front, body, message):
-    status, _, found = front(body)
-    assert status == 400 and message in found["error"]
-
-
-def test_data_that_stands_elsewhere_may_have_any_shape(front):
-    assert front('{"name": "in shared memory", "shape": [1000000]}')[0] == 200
-    assert front('{"data": [[1, 2], [3, 4]], "shape": [2, 2]}')[0] == 200
-
-
-@pytest.mark.parametrize("length", ["3", "-1", "1e0", "", "٣"])
-def test_the_length_of_the_json_is_checked(front, length):
-    status, _, found = front("{}", {JSON_LENGTH: length.encode()})
-    assert status == 400 and f"{JSON_LENGTH}: expected 0 to 2, received" in found["error"]
-
-
-def test_other_methods_are_refused(front):
-    assert front(method="DELETE")[0] == 405
-
-
 def test_at_the_end_what_is_in_flight_is_answered_and_nothing_new(front):
     with ThreadPoolExecutor(1) as pool:
         slow = pool.submit(front, '"slow"')
@@ -402,34 +352,17 @@ def test_at_the_end_what_is_in_flight_is_answered_and_nothing_new(front):
         assert slow.result(60)[0] == 200
 
 
-def test_a_connection_to_triton_goes_when_it_is_idle(front):
-    """Triton waits for it when it is told to end."""
-    assert front("{}")[0] == 200
-    assert GONE.wait(60)
-
-
-def test_while_there_is_no_triton_a_request_is_held(front):
-    front.front.switch(None)
-    with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(front, "{}")
-        until(lambda: front(method="GET", path="/v2/health/ready")[0] == 503)
-        assert not asked.done()
-        front.front.switch(front.behind)
-        assert asked.result(60)[0] == 200
-
-
-def test_what_is_answered_here_does_not_reach_triton(front):
+def test_what_is_answered_here_does_not_reach_triton(front, capfd):
     status, _, answer = front(b'{"a": 1}', path="/here")
     assert (status, answer) == (418, {"read": '{"a": 1}'})
     assert front(b'"refused"', path="/here")[0::2] == (400, {"error": "not that"})
+    assert front(b'"fault"', path="/here")[0::2] == (500, {"error": FAULT})
+    assert "/secret/path" in capfd.readouterr().err
     assert front(method="GET", path="/here")[0] == 405
     assert front(b"[" * (DEEPEST + 1), path="/here")[0] == 400
     assert front(b"x" * (MOST + 1), path="/here")[0] == 413
     assert front(b'"x"', path="/here/more")[0] == 404
-
-
-def test_a_model_is_asked_in_plain_json(front):
-    """Its headers are of plain JSON: nothing of the request's is handed on."""
+    # A model is asked in plain JSON: nothing of the request's headers is handed on.
     status, _, found = front(b'{"a": 1}', {**FORM, "Authorization": "secret"}, path="/there")
     assert (status, found["path"]) == (200, "/v2/models/model/infer")
     assert found["body"] == '{"asked": {"a": 1}}' and "Authorization" not in found["headers"]
@@ -444,3 +377,10 @@ def test_what_is_added_stands_below_tritons_metrics(front):
     assert "merlin_sim_requests_in_hand 0.0" in text
     assert front(method="POST", path="/metrics", port=front.metrics)[0] == 405
     assert front(method="GET", path="/v2/logging", port=front.metrics)[0] == 404
+
+
+@pytest.mark.parametrize(
+    "text", [b"[" * 65, b'["' + b'\\"' * 300_000 + b"[" * 65, b'{"a":' * 65, b"\\" + b"[" * 65]
+)
+def test_json_that_is_cut_short_has_a_depth_too(text):
+    assert is_deeper(text, 64) == (b'"\\"' not in text)

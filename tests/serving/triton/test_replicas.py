@@ -75,15 +75,11 @@ def world():
     assert all(made.end_of is not None for made in found.made)
 
 
-def test_the_first_answers_once_it_is_ready_and_another_stands_by(world):
+def test_what_stands_by_answers_as_soon_as_the_first_has_ended(world):
     world.look()
     assert world.replicas.active is None and len(world.made) == 1
     world.answered()
     assert world.switched == [world.made[0]] and len(world.made) == 2
-
-
-def test_what_stands_by_answers_as_soon_as_the_first_has_ended(world):
-    world.answered()
     world.made[1].ready()
     world.made[0].breaks()
     world.look()

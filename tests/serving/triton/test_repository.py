@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from held_server import until
 from triton_calls import infer
 
@@ -18,7 +19,12 @@ from merlin_sim.serving.limits import Limits
 from merlin_sim.serving.servable import Servable, ServedColumns
 from merlin_sim.serving.signatures import one_user_batch
 from merlin_sim.serving.triton.replicas import MOST_STARTS
-from merlin_sim.serving.triton.repository import write_stock_repository
+from merlin_sim.serving.triton.repository import (
+    TEXT,
+    TritonModel,
+    TritonTensor,
+    write_stock_repository,
+)
 from merlin_sim.serving.triton.triton_process import OwnProcess, copy_backends, find_triton
 
 model_config = pytest.importorskip("tritonclient.grpc.model_config_pb2")
@@ -40,40 +46,27 @@ def configs(repository):
     }
 
 
-def test_backends(configs):
+@pytest.mark.slow
+def test_every_model_is_of_its_backend_and_has_the_tensors_of_its_signature(
+    repository, configs, servable
+):
     found = {name: config.backend or config.platform for name, config in configs.items()}
     assert found == {
-        "ids": "tensorflow",
-        "one_user": "tensorflow",
-        "workflow": "python",
-        "events": "ensemble",
-    }
+        "ids": "tensorflow", "one_user": "tensorflow", "workflow": "python", "events": "ensemble",
+    }  # fmt: skip
     assert all(name == config.name for name, config in configs.items())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "signature"), [("ids", "serving_default"), ("one_user", "one_user")]
-)
-def test_the_tensorflow_backend_finds_the_signature(repository, configs, servable, name, signature):
-    import tensorflow as tf
-
-    path = repository / name / "1" / "model.savedmodel"
-    loaded = tf.saved_model.load(str(path)).signatures[signature]
-    config = configs[name]
-    assert config.parameters["TF_SIGNATURE_DEF"].string_value == signature
-    _, inputs = loaded.structured_input_signature
-    described = {t.name: (t.data_type, list(t.dims)) for t in config.input}
     kinds = {tf.int64: model_config.TYPE_INT64, tf.int32: model_config.TYPE_INT32}
-    assert described == {
-        n: (kinds[s.dtype], [-1 if d is None else d for d in s.shape.as_list()])
-        for n, s in inputs.items()
-    }
-    assert [(t.name, list(t.dims)) for t in config.output] == [("score", [-1, 1])]
-
-
-def test_the_ensemble_ties_every_tensor(configs, servable):
-    first, second = configs["events"].ensemble_scheduling.step
+    for name, signature in (("ids", "serving_default"), ("one_user", "one_user")):
+        config = configs[name]
+        assert config.parameters["TF_SIGNATURE_DEF"].string_value == signature
+        loaded = tf.saved_model.load(str(repository / name / "1" / "model.savedmodel"))
+        _, inputs = loaded.signatures[signature].structured_input_signature
+        assert {t.name: (t.data_type, list(t.dims)) for t in config.input} == {
+            n: (kinds[s.dtype], [-1 if d is None else d for d in s.shape.as_list()])
+            for n, s in inputs.items()
+        }
+        assert [(t.name, list(t.dims)) for t in config.output] == [("score", [-1, 1])]
+    first, second = configs["events"].ensemble_scheduling.step  # which tie every tensor
     assert (first.model_name, second.model_name) == ("workflow", "one_user")
     names = set(ServedColumns.read(servable.schema).inputs)
     assert set(first.output_map) == names == {t.name for t in configs["workflow"].output}
@@ -82,15 +75,26 @@ def test_the_ensemble_ties_every_tensor(configs, servable):
     assert list(first.input_map.values()) == [configs["events"].input[0].name]
 
 
-@pytest.mark.slow
-def test_the_workflow_part_stands_by_itself(repository, configs):
-    parameters = configs["workflow"].parameters
-    part = repository / "workflow" / "1" / parameters["servable"].string_value
-    opened = Servable.open(part, with_model=False)
-    assert opened.vocabulary("item_id") is not None
-    assert not (part / "model").exists()
-    assert parameters["max_candidates"].string_value == "500"
-    assert parameters["max_history"].string_value == "600"
+def test_a_config_is_read_as_it_was_meant():
+    dtypes = ["int8", "int16", "int32", "int64", "uint8", "float16", "bool"]
+    model = TritonModel(
+        "events",
+        [TritonTensor("event", TEXT, (1,))],
+        [TritonTensor(dtype, dtype, (-1,)) for dtype in dtypes],
+        backend="python",
+        max_batch_size=16,
+        parameters={"servable": 'a "quoted" \\ path\n', "é": "ü"},
+    )
+    parsed = text_format.Parse(model.to_text(), model_config.ModelConfig())
+    assert (parsed.name, parsed.backend, parsed.max_batch_size) == ("events", "python", 16)
+    assert parsed.HasField("dynamic_batching")
+    assert parsed.input[0].data_type == model_config.TYPE_STRING
+    assert list(parsed.output[0].dims) == [-1]
+    for output in parsed.output:
+        expected = {"float16": "TYPE_FP16"}.get(output.name, f"TYPE_{output.name.upper()}")
+        assert model_config.DataType.Name(output.data_type) == expected
+    assert parsed.parameters["servable"].string_value == 'a "quoted" \\ path\n'
+    assert parsed.parameters["é"].string_value == "ü"
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +152,15 @@ def answers(url):
 
 
 @pytest.mark.slow
-def test_the_bundled_server_runs_the_workflow_part(triton_with_workflow, events, encoder):
+def test_the_workflow_part_stands_by_itself_in_the_bundled_server(
+    repository, configs, triton_with_workflow, events, encoder
+):
+    parameters = configs["workflow"].parameters
+    part = repository / "workflow" / "1" / parameters["servable"].string_value
+    assert Servable.open(part, with_model=False).vocabulary("item_id") is not None
+    assert not (part / "model").exists()
+    assert parameters["max_candidates"].string_value == "500"
+    assert parameters["max_history"].string_value == "600"
     event = {**events[0], "candidates": [e["candidates"][0] for e in events[:5]]}
     encoded = encoder.encode(encoder.parse(event))
     text = np.array([json.dumps(event)], object)

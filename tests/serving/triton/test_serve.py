@@ -1,11 +1,14 @@
-"""A real Triton on loopback: its answers are those of `score`."""
+"""A real Triton on loopback: its answers are those of `score`, whatever ends or hangs meanwhile."""
 
 from __future__ import annotations
 
+import http.client
 import json
 import re
+import signal
 import socket
 import threading
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -24,10 +27,12 @@ from merlin_sim.serving.settings import ServerOptions
 from merlin_sim.serving.signatures import one_user_batch, plain_batch
 from merlin_sim.serving.triton.serve import Server
 from merlin_sim.serving.triton.server_files import ServerFiles
-from merlin_sim.serving.triton.triton_process import ServerError
+from merlin_sim.serving.triton.triton_process import GRPC_SOCKET, HTTP, TOKEN_HEADER, ServerError
+from merlin_sim.serving.workers.protocol import processes_of
 
 pytest.importorskip("pytriton")
 pytest.importorskip("tritonclient.http")
+import tritonclient.grpc as triton  # noqa: E402
 from tritonclient.utils import InferenceServerException  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -37,78 +42,95 @@ FREE = {"http_port": 0, "grpc_port": 0, "metrics_port": 0}
 
 @pytest.fixture(scope="module")
 def server(servable):
-    """One server for all questions."""
+    """One server for all questions; of whatever it has started nothing is left."""
     limits = Limits(max_candidates=80, max_history=200)
     with Server(servable, ServerOptions(**FREE, limits=limits, start_timeout=400)) as running:
-        tree = psutil.Process(running.replicas.active.process.pid).children(recursive=True)
-        assert tree
         yield running
-        processes = [psutil.Process(running.replicas.active.process.pid), *tree]
-    assert not [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+        left = [
+            process
+            for pid in (running.replicas.active.process.pid, running._fork_server.pid)
+            for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True))
+        ]
+    _, alive = psutil.wait_procs(left, timeout=60)
+    assert len(left) > 3 and not alive
+
+
+@pytest.fixture(scope="module")
+def encoded(events, encoder):
+    return [encoder.encode(encoder.parse(event)) for event in events]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_raw_events_get_the_scores_of_evaluate(server, protocol, events, expected):
-    scores = infer_events(server, protocol, events)
-    np.testing.assert_allclose(scores[:, 0], expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_events_of_one_request_may_have_any_number_of_candidates(
-    server, protocol, events, scorer, encoder
+def test_events_get_the_scores_of_evaluate_and_say_who_was_not_there_in_training(
+    server, protocol, events, scorer, encoder, expected
 ):
+    order = np.random.default_rng(1).integers(0, len(events), 1000)
+    scores = infer_events(server, protocol, [events[place] for place in order])
+    np.testing.assert_allclose(scores[:, 0], np.asarray(expected)[order], atol=1e-5)
     candidates = [event["candidates"][0] for event in events]
     mixed = [
         {**events[0], "candidates": candidates[:12]},
         {**events[1], "candidates": []},
-        {**events[2], "candidates": candidates[:3]},
+        {**events[2], "candidates": [candidates[0], "nobody has it", candidates[0]]},
+        {**events[2], "user_id": "nobody", "candidates": candidates[:1]},
     ]
     scores = infer_events(server, protocol, mixed)
-    expected = scorer.score_events([encoder.encode(encoder.parse(event)) for event in mixed])
-    assert scores.shape == (3, 12)
-    np.testing.assert_allclose(scores[0], expected[0], atol=1e-5)
-    np.testing.assert_allclose(scores[2, :3], expected[2], atol=1e-5)
-    assert (scores[1] == -1).all() and (scores[2, 3:] == -1).all()
-
-
-def test_a_thousand_events_of_one_request_are_answered_in_order(server, events, expected):
-    order = np.random.default_rng(1).integers(0, len(events), 1000)
-    scores = infer_events(server, "grpc", [events[place] for place in order])
-    np.testing.assert_allclose(scores[:, 0], np.asarray(expected)[order], atol=1e-5)
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_what_is_too_large_to_be_answered_at_once_says_what_to_split(server, protocol, events):
-    one, status = events[0], {"http": "413", "grpc": "StatusCode.INVALID_ARGUMENT"}[protocol]
-    with pytest.raises(InferenceServerException) as error:
-        infer_events(server, protocol, [one] * 4097)
-    assert error.value.status() == status
-    expected = {"http": "at most 4,096 events in a request", "grpc": "batch-size must be <= 4096"}
-    assert expected[protocol] in str(error.value)
-    wide = {**one, "candidates": one["candidates"][:1] * 80}  # 80 candidates are the limit
-    scores = "at most 20,480 scores, .* 257 events"
-    with pytest.raises(InferenceServerException, match=scores) as error:
-        infer_events(server, protocol, [one] * 256 + [wide])
-    assert error.value.status() == status
-    assert infer_events(server, protocol, [one] * 255 + [wide]).shape == (256, 80)
+    of_each = scorer.score_events([encoder.encode(encoder.parse(event)) for event in mixed])
+    assert scores.shape == (4, 12)
+    for row, own in zip(scores, of_each, strict=True):
+        np.testing.assert_allclose(row[: len(own)], own, atol=1e-5)
+        assert (row[len(own) :] == -1).all()
+    unseen = infer_events(server, protocol, mixed[2:], "unseen_candidates")
+    assert unseen.tolist() == [[False, True, False], [False, False, False]]
+    unseen = infer_events(server, protocol, mixed[2:], "unseen_user")
+    assert unseen.tolist() == [[False], [True]]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_ids_get_the_scores_of_evaluate(server, protocol, events, encoder, expected):
-    encoded = [encoder.encode(encoder.parse(event)) for event in events]
-    rows = plain_batch(encoded, encoder.columns)
-    scores = infer(server, protocol, "ids", rows, "score")
+def test_ids_get_the_scores_of_evaluate_and_what_is_wrong_with_them_is_told(
+    server, protocol, events, encoded, encoder, expected, scorer
+):
+    scores = infer(server, protocol, "ids", plain_batch(encoded, encoder.columns), "score")
     assert scores.shape == (len(events), 1)
     np.testing.assert_allclose(scores[:, 0], expected, atol=1e-5)
+    candidates = [event["candidates"][0] for event in events[:20]]
+    wide = encoder.encode(encoder.parse({**events[0], "candidates": candidates}))
+    one = infer(server, protocol, "ids", one_user_batch(wide, encoder.columns), "score")
+    plain = scorer.score_ids(plain_batch([wide], encoder.columns))
+    np.testing.assert_allclose(one[:, 0], plain, atol=1e-5)
+    sound = plain_batch(encoded[:3], encoder.columns)
+    offsets = "item_id_pos__offsets"
+    for name, wrong, message in (
+        ("user_id", sound["user_id"] + 10**6, "user_id: expected ids from 0 to"),
+        ("user_id", sound["user_id"][:-1], "rows of the user's columns"),
+        (offsets, sound[offsets] + 1, "offsets from 0"),
+    ):
+        with pytest.raises(InferenceServerException, match=message):
+            infer(server, protocol, "ids", {**sound, name: wrong}, "score")
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_ids_of_one_user_go_with_all_candidates(server, protocol, events, encoder, scorer):
-    candidates = [event["candidates"][0] for event in events[:20]]
-    encoded = encoder.encode(encoder.parse({**events[0], "candidates": candidates}))
-    one = infer(server, protocol, "ids", one_user_batch(encoded, encoder.columns), "score")
-    plain = scorer.score_ids(plain_batch([encoded], encoder.columns))
-    np.testing.assert_allclose(one[:, 0], plain, atol=1e-5)
+def test_a_malformed_or_too_large_request_is_told_what_is_wrong(server, protocol, events):
+    one = events[0]
+    wide = {**one, "candidates": one["candidates"][:1] * 80}  # 80 candidates are the limit
+    many = {"http": "at most 4,096 events in a request", "grpc": "batch-size must be <= 4096"}
+    for asked, message, over_http in (
+        (["nonsense"], "expected one JSON object", "400"),
+        ([one, "nonsense"], "event 2: expected one JSON object", "400"),
+        ([{"user_id": "u", "history": []}], "expected the key 'candidates'", "400"),
+        ([{**one, "user_id": 5}], "user_id: expected a string", "400"),
+        ([{**one, "user_id": "\ud800"}], "user_id: .* a lone surrogate", "400"),
+        ([{**one, "candidates": ["x"] * 81}], "at most 80, received 81", "413"),
+        ([{**one, "history": ["x"] * 201}], "at most 200, received 201", "413"),
+        ([one] * 4097, many[protocol], "413"),
+        ([one] * 256 + [wide], "at most 20,480 scores, .* 257 events", "413"),
+    ):
+        with pytest.raises(InferenceServerException, match=message) as error:
+            infer_events(server, protocol, asked)
+        assert "Traceback" not in str(error.value)
+        expected = {"http": over_http, "grpc": "StatusCode.INVALID_ARGUMENT"}
+        assert error.value.status() == expected[protocol]
+    assert infer_events(server, protocol, [one] * 255 + [wide]).shape == (256, 80)
 
 
 def test_a_browser_is_shown_the_score_of_a_raw_event(server, servable, events, expected):
@@ -122,98 +144,116 @@ def test_a_browser_is_shown_the_score_of_a_raw_event(server, servable, events, e
         assert f"&quot;{key}&quot;" in page or f'"{key}"' in page
 
 
-def test_readiness_and_metadata(server, encoder):
-    base = f"http://127.0.0.1:{server.http_port}/v2"
-    for path in ("health/live", "health/ready", "models/ids/ready", "models/events/ready"):
-        with urllib.request.urlopen(f"{base}/{path}", timeout=100) as response:
-            assert response.status == 200
-    with urllib.request.urlopen(f"{base}/models/ids", timeout=100) as response:
-        inputs = {entry["name"] for entry in json.load(response)["inputs"]}
-    assert inputs == set(encoder.columns.inputs)
-
-
-def post(server, body, **headers):
+def ask(server, method, path, body=None, **headers):
     """Send a body as it is; gives status and answer."""
-    url = f"http://127.0.0.1:{server.http_port}/v2/models/events/infer"
-    request = urllib.request.Request(url, body, headers)
+    url = f"http://127.0.0.1:{server.http_port}{path}"
+    request = urllib.request.Request(url, body, headers, method=method)
     try:
         with urllib.request.urlopen(request, timeout=100) as response:
-            return response.status, json.load(response)
+            return response.status, response.read()
     except urllib.error.HTTPError as error:
-        return error.code, json.load(error)
+        return error.code, error.read()
 
 
-def test_what_ended_triton_does_so_no_more(server, events, expected):
-    """As a form it was copied to the stack twice; each level of nesting took some of it too."""
+def test_readiness_metadata_and_what_ended_triton(server, encoder, events, expected):
+    for path in ("health/live", "health/ready", "models/ids/ready", "models/events/ready"):
+        assert ask(server, "GET", f"/v2/{path}")[0] == 200
+    inputs = json.loads(ask(server, "GET", "/v2/models/ids")[1])["inputs"]
+    assert {entry["name"] for entry in inputs} == set(encoder.columns.inputs)
+    # As a form a body was copied to the stack twice; each level of nesting took some of it too.
     text = json.dumps({**events[0], "padding": "x" * (5 << 20)})
-    body = {"inputs": [{"name": "event", "shape": [1, 1], "datatype": "BYTES", "data": [text]}]}
+    tensor = {"name": "event", "shape": [1, 1], "datatype": "BYTES", "data": [text]}
+    body = json.dumps({"inputs": [tensor]}).encode()
     form = {"Content-Type": "application/x-www-form-urlencoded"}
-    status, answer = post(server, json.dumps(body).encode(), **form)
-    assert status == 200 and answer["outputs"][0]["data"] == pytest.approx([expected[0]], abs=1e-5)
-    deep = (
-        json.dumps(body).encode().replace(json.dumps([text]).encode(), b"[" * 10**6 + b"]" * 10**6)
-    )
-    status, answer = post(server, deep)
-    assert status == 400 and "nested at most" in answer["error"]
-    body["inputs"][0].update(shape=[2**62, 1], datatype="INT64", data=[1])
-    status, answer = post(server, json.dumps(body).encode())
-    assert status == 400 and "shape: expected as many elements" in answer["error"]
+    status, answer = ask(server, "POST", "/v2/models/events/infer", body, **form)
+    assert status == 200
+    (scores,) = [one for one in json.loads(answer)["outputs"] if one["name"] == "scores"]
+    assert scores["data"] == pytest.approx([expected[0]], abs=1e-5)
+    deep = body.replace(json.dumps([text]).encode(), b"[" * 10**6 + b"]" * 10**6)
+    claims = {**tensor, "shape": [2**62, 1], "datatype": "INT64", "data": [1]}
+    for body, said in (
+        (deep, b"nested at most"),
+        (json.dumps({"inputs": [claims]}).encode(), b"shape: expected as many elements"),
+    ):
+        status, answer = ask(server, "POST", "/v2/models/events/infer", body)
+        assert status == 400 and said in answer
     assert server.replicas.active.process.ended() is None
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_an_answer_says_who_was_not_there_in_training(server, protocol, events, encoder):
-    known = events[0]["candidates"][0]
-    asked = [
-        {**events[0], "candidates": [known, "nobody has it", known]},
-        {**events[0], "user_id": "nobody", "candidates": [known]},
-    ]
-    unseen = infer_events(server, protocol, asked, "unseen_candidates")
-    assert unseen.tolist() == [[False, True, False], [False, False, False]]
-    assert infer_events(server, protocol, asked, "unseen_user").tolist() == [[False], [True]]
-
-
-def test_of_several_events_the_bad_one_is_named_from_one(server, events):
-    with pytest.raises(InferenceServerException, match="event 2: expected one JSON object"):
-        infer_events(server, "http", [events[0], "nonsense"])
-
-
-BAD_EVENTS = [
-    ("nonsense", "expected one JSON object"),
-    ({"user_id": "u", "history": []}, "expected the key 'candidates'"),
-    ({"user_id": 5, "history": [], "candidates": ["x"]}, "user_id: expected a string"),
-    ({"user_id": "u", "history": [], "candidates": ["x"] * 81}, "at most 80, received 81"),
-    ({"user_id": "u", "history": ["x"] * 201, "candidates": []}, "at most 200, received 201"),
-    ({"user_id": "\ud800", "history": [], "candidates": []}, "user_id: .* a lone surrogate"),
+OVER_HTTP = """
+POST /v2/repository/index
+POST /v2/repository/models/events/load
+POST /v2/repository/models/events/unload
+GET /v2/models/events/config
+GET /v2/models/events/stats
+GET /v2/models/stats
+GET /v2/systemsharedmemory/status
+POST /v2/systemsharedmemory/region/a/register
+POST /v2/systemsharedmemory/unregister
+GET /v2/cudasharedmemory/status
+POST /v2/cudasharedmemory/region/a/register
+GET /v2/trace/setting
+POST /v2/trace/setting
+POST /v2/models/events/trace/setting
+GET /v2/logging
+POST /v2/logging
+"""
+OVER_GRPC = [
+    lambda client: client.get_model_repository_index(),
+    lambda client: client.load_model("events"),
+    lambda client: client.load_model("events", files={"file:1/model.py": b""}, config="{}"),
+    lambda client: client.unload_model("events"),
+    lambda client: client.get_model_config("events"),
+    lambda client: client.get_inference_statistics(),
+    lambda client: client.get_system_shared_memory_status(),
+    lambda client: client.register_system_shared_memory("a", "/a", 9),
+    lambda client: client.get_cuda_shared_memory_status(),
+    lambda client: client.get_trace_settings(),
+    lambda client: client.update_trace_settings(settings={}),
+    lambda client: client.get_log_settings(),
+    lambda client: client.update_log_settings({}),
 ]
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize(("event", "message"), BAD_EVENTS)
-def test_a_malformed_event_is_told_what_is_wrong(server, protocol, event, message):
-    with pytest.raises(InferenceServerException, match=message) as error:
-        infer_events(server, protocol, [event])
-    assert "Traceback" not in str(error.value)
-    over_http = "413" if message.startswith("at most") else "400"
-    expected = {"http": over_http, "grpc": "StatusCode.INVALID_ARGUMENT"}
-    assert error.value.status() == expected[protocol]
+def behind(server, method, path, headers=()):
+    """Ask Triton itself, on its socket."""
+    connection = http.client.HTTPConnection("triton", timeout=60)
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.connect(str(server.replicas.active.folder / HTTP))
+    try:
+        connection.request(method, path, b"{}" if method == "POST" else None, dict(headers))
+        response = connection.getresponse()
+        return response.status, response.read()
+    finally:
+        connection.close()
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda t: t.update(user_id=t["user_id"] + 10**6), "user_id: expected ids from 0 to"),
-        (lambda t: t.update(user_id=t["user_id"][:-1]), "rows of the user's columns"),
-        (lambda t: t.update(item_id_pos__offsets=t["item_id_pos__offsets"] + 1), "offsets from 0"),
-    ],
-)
-def test_malformed_ids_are_told_what_is_wrong(server, protocol, events, encoder, change, message):
-    encoded = [encoder.encode(encoder.parse(event)) for event in events[:3]]
-    tensors = plain_batch(encoded, encoder.columns)
-    change(tensors)
-    with pytest.raises(InferenceServerException, match=message):
-        infer(server, protocol, "ids", tensors, "score")
+def test_nobody_manages_it(server):
+    """Models are code: nobody who reaches the server can give it any."""
+    for line in OVER_HTTP.split("\n")[1:-1]:
+        method, path = line.split()
+        assert ask(server, method, path, b"{}" if method == "POST" else None)[0] in (404, 405)
+        # Nor is that all that stands before it.
+        status, reported = behind(server, method, path)
+        assert status == 403 and b"restricted" in reported
+    address = f"unix:{server.replicas.active.folder / GRPC_SOCKET}"
+    with (
+        triton.InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as client,
+        triton.InferenceServerClient(address) as behind_the_front,
+    ):
+        assert client.is_server_live()
+        for call in OVER_GRPC:
+            with pytest.raises(InferenceServerException, match="not allowed"):
+                call(client)
+            with pytest.raises(InferenceServerException, match="This protocol is restricted"):
+                call(behind_the_front)
+    token = server.replicas.active.token  # which is nowhere to be read
+    assert behind(server, "POST", "/v2/repository/index", {TOKEN_HEADER: token})[0] == 200
+    for process in psutil.process_iter():
+        try:
+            assert token not in " ".join(process.cmdline())
+        except psutil.Error:
+            continue  # it has ended
 
 
 def in_threads(calls):
@@ -231,31 +271,18 @@ def in_threads(calls):
         return list(pool.map(run, calls))
 
 
-def test_a_malformed_request_hurts_nobody_else(server, events, expected):
-    def call(place):
-        if place % 3 == 0:
-            return lambda: infer_events(server, "grpc", [BAD_EVENTS[place % 5][0]])
-        return lambda: infer_events(server, "grpc", [events[place]])
-
-    results = in_threads([call(place) for place in range(24)])
-    for place, result in enumerate(results):
-        if place % 3 == 0:
-            assert isinstance(result, InferenceServerException)
-        else:
-            np.testing.assert_allclose(result[0], expected[place], atol=1e-5)
-
-
 @pytest.mark.parametrize("endpoint", ["ids", "events"])
-def test_requests_that_come_together_are_scored_together(
-    server, events, encoder, expected, endpoint
+def test_requests_that_come_together_are_scored_together_and_a_bad_one_hurts_nobody(
+    server, events, encoded, encoder, expected, endpoint
 ):
-    encoded = [encoder.encode(encoder.parse(event)) for event in events]
-
     def call(place):
         if endpoint == "events":
             return lambda: infer_events(server, "grpc", [events[place]])
         rows = plain_batch([encoded[place]], encoder.columns)
         return lambda: infer(server, "grpc", "ids", rows, "score")
+
+    def bad_call():
+        return infer_events(server, "grpc", ["nonsense"])
 
     names = {
         "ids": ("merlin_sim_ids_model_calls_total", "merlin_sim_ids_requests_total"),
@@ -272,7 +299,8 @@ def test_requests_that_come_together_are_scored_together(
 
     calls = 0
     for _ in range(20):  # until some have met: each round sends a crowd
-        results = in_threads([call(place) for place in range(24)])
+        *results, refused = in_threads([*(call(place) for place in range(24)), bad_call])
+        assert isinstance(refused, InferenceServerException)
         for place, result in enumerate(results):
             np.testing.assert_allclose(np.ravel(result), expected[place], atol=1e-5)
         calls += 24
@@ -283,7 +311,66 @@ def test_requests_that_come_together_are_scored_together(
     assert counted(0) < calls
 
 
-def test_a_port_that_is_taken_is_reported(servable):
+class Client(threading.Thread):
+    """Asks for one event after the other, and keeps what was wrong."""
+
+    def __init__(self, server, protocol, events, expected, first):
+        super().__init__()
+        self.server, self.protocol, self.events, self.expected = server, protocol, events, expected
+        self.place, self.answered, self.wrong = first, 0, []
+        self.ending = threading.Event()
+
+    def run(self):
+        while not self.ending.wait(0.03):
+            self.place = (self.place + 1) % len(self.events)
+            try:
+                found = infer_events(self.server, self.protocol, [self.events[self.place]])[0, 0]
+            except Exception as error:
+                self.wrong.append(repr(error))
+                time.sleep(0.1)
+                continue
+            if abs(found - self.expected[self.place]) > 1e-5:
+                self.wrong.append((self.place, found))
+            self.answered += 1
+
+
+def worker_of(server):
+    return psutil.Process(processes_of(server.replicas.active.folder, "events")[1])
+
+
+ENDS = {
+    "kill Triton": lambda server: psutil.Process(server.replicas.active.process.pid).kill(),
+    "kill a worker": lambda server: worker_of(server).kill(),
+    "stop a worker": lambda server: worker_of(server).send_signal(signal.SIGSTOP),
+    "kill the fork server": lambda server: psutil.Process(server._fork_server.pid).kill(),
+}
+
+
+@pytest.mark.parametrize("happens", ENDS.values(), ids=ENDS)
+def test_nothing_is_lost_or_wrong_whatever_ends_or_hangs(server, events, expected, happens):
+    clients = [Client(server, PROTOCOLS[n % 2], events, expected, 3 * n) for n in range(4)]
+    for client in clients:
+        client.start()
+
+    def all_go_on():
+        before = [client.answered for client in clients]
+        until(lambda: all(c.answered > b + 5 for c, b in zip(clients, before, strict=True)))
+
+    try:
+        all_go_on()
+        happens(server)
+        all_go_on()
+        until(server.is_ready)
+    finally:
+        for client in clients:
+            client.ending.set()
+        for client in clients:
+            client.join()
+    assert [client.wrong for client in clients] == [[]] * 4
+    np.testing.assert_allclose(infer_events(server, "http", events)[:, 0], expected, atol=1e-5)
+
+
+def test_what_cannot_be_served_at_is_reported(servable):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -291,12 +378,13 @@ def test_a_port_that_is_taken_is_reported(servable):
         message = f"`grpc_port` = {port}: another process listens on 127.0.0.1:{port}. .* 0 for a"
         with pytest.raises(ServerError, match=message):
             Server(servable, ServerOptions(**{**FREE, "grpc_port": port}))
-
-
-@pytest.mark.parametrize("host", ["192.0.2.1", "no address"])
-def test_a_host_that_is_not_this_machine_is_reported(servable, host):
-    with pytest.raises(ServerError, match=f"`host` should be an address of this .*{host}"):
-        Server(servable, ServerOptions(**FREE, host=host))
+    for host in ("192.0.2.1", "no address"):
+        with pytest.raises(ServerError, match=f"`host` should be an address of this .*{host}"):
+            Server(servable, ServerOptions(**FREE, host=host))
+    with pytest.raises(MerlinSimError) as error:
+        ServerOptions(http_port=70000, grpc_port=5, metrics_port=5, exit_timeout=0)
+    for problem in ("`http_port` = 70000", "different", "`metrics_port` = 5", "exit_timeout"):
+        assert problem in str(error.value)
 
 
 def test_servers_that_start_together_do_not_meet_in_shared_memory(servable):
@@ -312,10 +400,3 @@ def test_servers_that_start_together_do_not_meet_in_shared_memory(servable):
         finally:
             server._files.remove()
     assert len(names) == 4
-
-
-def test_options_are_checked_together():
-    with pytest.raises(MerlinSimError) as error:
-        ServerOptions(http_port=70000, grpc_port=5, metrics_port=5, exit_timeout=0)
-    for problem in ("`http_port` = 70000", "different", "`metrics_port` = 5", "exit_timeout"):
-        assert problem in str(error.value)

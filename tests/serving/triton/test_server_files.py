@@ -70,7 +70,7 @@ def test_what_is_alive_or_not_ours_stays(folders):
     assert not files.path.exists() and not os.listdir(memory)
 
 
-def test_what_one_triton_left_in_shared_memory_goes_with_it_and_no_others(folders):
+def test_what_one_triton_left_in_shared_memory_goes_with_it_and_no_others(folders, monkeypatch):
     _, memory = folders
     files = ServerFiles()
     first, second = files.next_replica(), files.next_replica()
@@ -79,18 +79,12 @@ def test_what_one_triton_left_in_shared_memory_goes_with_it_and_no_others(folder
     files.clear(first)
     assert os.listdir(memory) == [f"{files.shared_memory_of(second)}region"]
     assert sorted(os.listdir(files.path)) == ["1", "2", "lock"]
+    gone = memory / f"{files.shared_memory_of(first)}region"
+    with monkeypatch.context() as during:  # what goes by itself hinders nothing
+        during.setattr(Path, "glob", lambda *_: iter([gone]))
+        files.clear(first)
     files.remove()
     assert not os.listdir(memory)
-
-
-def test_shared_memory_that_goes_by_itself_hinders_nothing(folders, monkeypatch):
-    _, memory = folders
-    files = ServerFiles()
-    replica = files.next_replica()
-    gone = memory / f"{files.shared_memory_of(replica)}region"
-    monkeypatch.setattr(Path, "glob", lambda *_: iter([gone]))
-    files.clear(replica)
-    files.remove()
 
 
 def test_a_path_too_long_for_a_socket_is_reported(folders, monkeypatch):

@@ -13,9 +13,11 @@ from merlin_sim.serving.settings import ServerOptions  # noqa: E402
 from merlin_sim.serving.triton import replica  # noqa: E402
 from merlin_sim.serving.triton.replica import Idleness  # noqa: E402
 from merlin_sim.serving.triton.serve import Server  # noqa: E402
-from merlin_sim.serving.triton.triton_process import (
-    OwnProcess,  # noqa: E402
-    ServerError,  # noqa: E402
+from merlin_sim.serving.triton.triton_process import (  # noqa: E402
+    NOISE,
+    OwnProcess,
+    ServerError,
+    server_environment,
 )
 
 pytestmark = pytest.mark.timeout(300)
@@ -95,11 +97,6 @@ class StandIn(Server):
         self._fork_server = OwnProcess(command, self._files.lock, 60)
 
 
-def starts_said(server: StandIn) -> list[str]:
-    """What was said of starts; it may name what servers of other tests left behind too."""
-    return [line.split(": ")[-1] for line in server.said if "starting it again" in line]
-
-
 @pytest.fixture
 def stand_in(servable, monkeypatch):
     monkeypatch.setattr(replica, "PROBE_EVERY", 0.05)
@@ -109,21 +106,34 @@ def stand_in(servable, monkeypatch):
 
 
 @pytest.mark.slow
-def test_one_that_a_signal_ends_at_start_is_tried_again(stand_in):
-    with stand_in.plays("abort", "abort", "serve") as server:
-        assert (server.files / "starts").read_text() == "..."
+def test_one_that_ends_or_stands_still_at_start_is_tried_again(stand_in, monkeypatch):
+    """And what it left behind is ended."""
+    monkeypatch.setattr(replica, "STANDSTILL_SECONDS", 1.0)
+    with stand_in.plays("abort", "leave", "hang", "serve") as server:
+        assert (server.files / "starts").read_text() == "...."
         assert server.is_ready()
-    assert starts_said(server) == ["starting it again (2 of 5)", "starting it again (3 of 5)"]
+        left = int((server.files / "left").read_text())
+        until(lambda: not psutil.pid_exists(left))
+    said = [line.split("\n")[-1] for line in server.said if "starting it again" in line]
+    for line, (reason, count) in zip(said, SAID_OF_STARTS, strict=True):
+        assert reason in line and line.endswith(f"before it was ready: starting it again ({count})")
     assert not server.files.exists()
 
 
+SAID_OF_STARTS = [
+    ("Triton ended by signal 6 (SIGABRT)", "2 of 5"),
+    ("Triton ended by signal 11 (SIGSEGV)", "3 of 5"),
+    ("Triton did nothing for 1 s", "4 of 5"),
+]
+
+
 @pytest.mark.slow
-def test_one_that_stands_still_at_start_is_tried_again(stand_in, monkeypatch):
-    monkeypatch.setattr(replica, "STANDSTILL_SECONDS", 1.0)
-    with stand_in.plays("hang", "serve") as server:
-        assert server.is_ready()
-    (said,) = [line for line in server.said if "starting it again" in line]
-    assert said == "Triton did nothing for 1 s before it was ready: starting it again (2 of 5)"
+def test_one_that_exits_says_why_and_is_not_tried_as_often(stand_in):
+    message = r"with exit code 3 before it was ready, 3 times: .* \(its output stands above"
+    with pytest.raises(ServerError, match=message), stand_in.plays("exit"):
+        pass
+    said = [line.split(": ")[-1] for line in stand_in.said if "starting it again" in line]
+    assert said == ["starting it again (2 of 3)", "starting it again (3 of 3)"]
 
 
 def test_what_computes_reads_or_waits_for_its_turn_is_not_idle():
@@ -144,24 +154,25 @@ def test_what_computes_reads_or_waits_for_its_turn_is_not_idle():
         assert watched.lasted(60) == is_idle
 
 
-@pytest.mark.slow
-def test_what_one_that_died_left_behind_is_ended(stand_in):
-    with stand_in.plays("leave", "serve") as server:
-        left = int((server.files / "left").read_text())
-        until(lambda: not psutil.pid_exists(left))
-    assert starts_said(server) == ["starting it again (2 of 5)"]
+WRITER = """
+import sys
+print("E1120 server.cc:241] \\"CudaDriverHelper has not been initialized.\\"", file=sys.stderr)
+print("E1120 something that matters", file=sys.stderr)
+"""
 
 
-@pytest.mark.slow
-def test_one_that_never_starts_is_given_up(stand_in):
-    message = r"by signal 6 \(SIGABRT\) before it was ready, 5 times: .* \(its output stands above"
-    with pytest.raises(ServerError, match=message), stand_in.plays("abort"):
-        pass
+@pytest.mark.parametrize("hidden", [(), NOISE])
+def test_standard_error_is_passed_on_but_for_what_means_nothing(hidden, capfd):
+    process = OwnProcess([sys.executable, "-c", WRITER], None, 60.0, hidden)
+    until(lambda: process.ended() is not None)
+    assert process.end() == 0
+    written = capfd.readouterr().err
+    assert "E1120 something that matters\n" in written
+    assert ("CudaDriverHelper" in written) == (not hidden)
 
 
-@pytest.mark.slow
-def test_one_that_exits_says_why_and_is_not_tried_as_often(stand_in):
-    message = r"with exit code 3 before it was ready, 3 times"
-    with pytest.raises(ServerError, match=message), stand_in.plays("exit"):
-        pass
-    assert starts_said(stand_in) == ["starting it again (2 of 3)", "starting it again (3 of 3)"]
+def test_models_share_the_memory_of_a_gpu(monkeypatch, tmp_path):
+    monkeypatch.delenv("TF_FORCE_GPU_ALLOW_GROWTH", raising=False)
+    assert server_environment(tmp_path / "a" / "b")["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
+    monkeypatch.setenv("TF_FORCE_GPU_ALLOW_GROWTH", "false")
+    assert server_environment(tmp_path / "a" / "b")["TF_FORCE_GPU_ALLOW_GROWTH"] == "false"

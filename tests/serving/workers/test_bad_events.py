@@ -1,4 +1,4 @@
-"""One bad event costs no other its answer, in whatever mode a server is run."""
+"""One bad event costs no other its answer; what the model `events` counts."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ import json
 
 import numpy as np
 import pytest
+from counted import counting
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from merlin_sim.foundation.requests import RequestError
+from merlin_sim.serving.encoder import EncodedEvent
 from merlin_sim.serving.histories.open_store import open_store
 from merlin_sim.serving.histories.store import History, StoreError
 from merlin_sim.serving.limits import UnavailableError
 from merlin_sim.serving.settings import LogSettings, ModelSettings
-from merlin_sim.serving.versions import Canary
+from merlin_sim.serving.versions import Canary, Versions, meets_canary
 from merlin_sim.serving.workers import events_model
 from merlin_sim.serving.workers.events_model import EventsModel
+from merlin_sim.serving.workers.metrics import count_events
 from merlin_sim.serving.workers.protocol import EVENT, SCORES
 from merlin_sim.serving.workers.worker import Request, refusal
-
-pytestmark = pytest.mark.slow
 
 HOSTILE = st.one_of(
     st.sampled_from(["\ud800", "a\udfffb", "\0", "", 2**63, 2**70, -(2**70), 1e400, float("nan")]),
@@ -47,37 +48,6 @@ def changed(event, place, value):
     return json.dumps(found)
 
 
-class UnreadableStore:
-    """Has a history of nobody; cannot read those of every third user."""
-
-    def __init__(self, users):
-        self.unreadable = {json.dumps(user) for user in users}
-
-    def read_all(self, users, newest):
-        gone = StoreError("redis://10.0.0.7: is gone")
-        return [gone if user in self.unreadable else History([], []) for user in users]
-
-    def close(self):
-        """Nothing to close."""
-
-
-@pytest.fixture(scope="module", params=["plain", "canary and histories"])
-def reported(request, servable, second, tmp_path_factory):
-    """The model `events`, as the server was told to have it."""
-    home = tmp_path_factory.mktemp("model")
-    more = {}
-    if "canary" in request.param:
-        more |= {"version": 1, "canary": Canary(2, 0.5), "canary_servable": second}
-    if "histories" in request.param:
-        open_store(str(home / "store"), create=True).close()
-        more["histories"] = str(home / "store")
-    log = LogSettings(home / "log", log_share=1.0)
-    log.make_directory()
-    found = EventsModel(ModelSettings(servable.path, log=log, **more))
-    yield found
-    found.close()
-
-
 def answers(model, texts):
     """What each request of one event gets, all of them taken together."""
     found = {}
@@ -94,7 +64,23 @@ def answers(model, texts):
     return [found[place] for place in range(len(texts))]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.fixture(scope="module")
+def reported(servable, second, tmp_path_factory):
+    """The model `events` with a canary, a store and a log, as a server has it."""
+    home = tmp_path_factory.mktemp("model")
+    open_store(str(home / "store"), create=True).close()
+    log = LogSettings(home / "log", log_share=1.0)
+    log.make_directory()
+    canary = {"version": 1, "canary": Canary(2, 0.5), "canary_servable": second}
+    found = EventsModel(
+        ModelSettings(servable.path, log=log, histories=str(home / "store"), **canary)
+    )
+    yield found
+    found.close()
+
+
+@pytest.mark.slow
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_the_good_are_answered_beside_whatever_comes(reported, events, data):
     good = [json.dumps(event) for event in events[:6]]
@@ -113,29 +99,58 @@ def test_the_good_are_answered_beside_whatever_comes(reported, events, data):
             assert code == "invalid" and message.encode()
 
 
-def test_a_user_whose_history_cannot_be_read_fails_alone(servable, events, monkeypatch):
+@pytest.mark.slow
+def test_an_event_is_read_by_the_version_that_has_to_answer(reported, events, monkeypatch):
+    """Who has no key is the current version's, and what is no event is refused by it."""
+    versions = reported.versions
+    monkeypatch.setattr(versions.canary.encoder, "encode", lambda event: "of the canary")
+    anybody = [*events, {**events[0], "user_id": None}, "text"]
+    *found, nobody, refused = versions.encode_all(anybody)
+    assert isinstance(refused, RequestError)
+    assert nobody.version is versions.current and versions.current.number == 1
+    for event, one in zip(events, found, strict=True):
+        is_met = meets_canary(event["user_id"], Canary(2, 0.5))
+        assert one.version is (versions.canary if is_met else versions.current)
+        assert (one.event == "of the canary") == is_met
+    assert len({one.version.number for one in found}) == 2
+    alone = Versions(versions.current)
+    assert {one.version.number for one in alone.encode_all(events)} == {1}
+    assert alone.all == (versions.current,)
+
+
+class UnreadableStore:
+    """Has a history of nobody; cannot read those of some users."""
+
+    def __init__(self, users):
+        self.unreadable = {json.dumps(user) for user in users}
+
+    def read_all(self, users, newest):
+        gone = StoreError("redis://10.0.0.7: is gone")
+        return [gone if user in self.unreadable else History([], []) for user in users]
+
+    def close(self):
+        """Nothing to close."""
+
+
+@pytest.mark.slow
+def test_a_history_that_cannot_be_read_and_a_call_that_ends_fail_alone(
+    servable, events, monkeypatch
+):
     users = [event["user_id"] for event in events[:6]]
     store = UnreadableStore(users[::3])
     monkeypatch.setattr(events_model, "open_store", lambda address, **more: store)
     model = EventsModel(ModelSettings(servable.path, histories="a store"))
-    try:
-        without = [{k: v for k, v in e.items() if k != "history"} for e in events[:6]]
-        found = answers(model, [json.dumps(event) for event in [*without, *events[:6]]])
-    finally:
-        model.close()
+    scored = model.versions.current.scorer
+    score = scored.score_events
+    without = [{k: v for k, v in e.items() if k != "history"} for e in events[:6]]
+    found = answers(model, [json.dumps(event) for event in [*without, *events[:6]]])
     for place, one in enumerate(found[:6]):
         assert isinstance(one, UnavailableError) == (place % 3 == 0)
     code, message = refusal(found[0])
     assert code == "unavailable" and "10.0.0.7" not in message and "send it as" in message
     assert all(one[SCORES].size for one in found[6:])  # what a request brings is not read
 
-
-def test_what_ends_a_call_of_the_model_is_refused_alone(servable, events, monkeypatch):
-    model = EventsModel(ModelSettings(servable.path))
-    scored = model.versions.current.scorer
-    score = scored.score_events
-    evil = model.versions.current.encoder.parse(events[3]).users["user_id"]
-    row = model.versions.current.encoder.users[0].look_up(evil, "user_id")
+    row = model.versions.current.encoder.users[0].look_up(users[3], "user_id")
 
     def broken(asked):
         if any(event.users["user_id"][0] == row for event in asked):
@@ -143,12 +158,41 @@ def test_what_ends_a_call_of_the_model_is_refused_alone(servable, events, monkey
         return score(asked)
 
     monkeypatch.setattr(scored, "score_events", broken)
-    try:
-        found = answers(model, [json.dumps(event) for event in events[:6]])
-    finally:
-        model.close()
+    found = answers(model, [json.dumps(event) for event in events[:6]])
+    model.close()
     for place, one in enumerate(found):
-        is_same = events[place]["user_id"] == events[3]["user_id"]
-        assert isinstance(one, ZeroDivisionError) == is_same
+        assert isinstance(one, ZeroDivisionError) == (users[place] == users[3])
     code, message = refusal(found[3])
     assert code == "internal" and "/secret/path" not in message
+
+
+def event(candidates, history, user=1):
+    ids = {"thing": np.array(candidates)}
+    return EncodedEvent({"who": np.array([user])}, ids, {"things": np.array(history)}, ("who",))
+
+
+def test_each_version_is_counted_for_itself():
+    counted = counting()
+    seven = [event([3, 0], [4]), event([5], [], user=0)]
+    count_events(7, seven, [np.float32([0.1, 0.35]), np.float32([1.0])], 0.004)
+    count_events(7, [event([2], [1])], [np.float32([0.05])], 0.03)
+    count_events(8, [event([], [1])], [np.float32([])], 2.0)
+
+    def reported(name, version="7", **labels):
+        return counted(f"merlin_sim_events{name}", version=version, **labels)
+
+    for name, of_seven, of_eight in (
+        ("_total", 3, 1),
+        ("_candidates_total", 4, 0),
+        ("_unseen_users_total", 1, 0),  # 0, not unknown
+        ("_unseen_candidates_total", 1, 0),
+        ("_empty_histories_total", 1, 0),
+        ("_call_seconds_count", 2, 1),
+    ):
+        assert (reported(name), reported(name, "8")) == (of_seven, of_eight), name
+    assert reported("_call_seconds_sum") == pytest.approx(0.034)
+    bounds = ("0.1", "0.3", "0.4", "0.9", "1.0", "+Inf")
+    assert [reported("_scores_total", le=bound) for bound in bounds] == [2, 2, 3, 3, 4, 4]
+    bounds = ("0.002", "0.005", "0.02", "0.05", "+Inf")
+    assert [reported("_call_seconds_bucket", le=bound) for bound in bounds] == [0, 1, 1, 2, 2]
+    assert [reported("_call_seconds_bucket", "8", le=bound) for bound in ("1.0", "+Inf")] == [0, 1]

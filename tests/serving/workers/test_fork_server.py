@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -27,33 +27,56 @@ from merlin_sim.serving.workers.protocol import (
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
-WORKER = "merlin_sim.serving.workers.ids_model.IdsModel"
+LIGHT_MODEL = """
+import numpy as np
+
+class LightModel:
+    merges = True
+    def __init__(self, settings):
+        pass
+    def probe(self):
+        return {"ids": np.zeros(1)}
+    def take(self, requests, reply):
+        for place in range(len(requests)):
+            reply(place, {})
+    def close(self):
+        pass
+"""
+"""A model without TensorFlow, which is slow to import."""
 
 
 @pytest.fixture
-def folder(servable, tmp_path):
-    ModelSettings(servable.path, version=3, workers={"ids": WORKER}).write(tmp_path)
+def folder(tmp_path):
+    ModelSettings(tmp_path, version=3, workers={"ids": "light.LightModel"}).write(tmp_path)
     return tmp_path
-
-
-@contextmanager
-def started(place):
-    """Start a fork server in a folder of its own."""
-    address = place / "fork"
-    command = [sys.executable, "-m", "merlin_sim.serving.workers.fork_server", str(address)]
-    process = subprocess.Popen([*command, WORKER.rpartition(".")[0]])
-    try:
-        yield SimpleNamespace(process=psutil.Process(process.pid), address=address)
-    finally:
-        process.kill()
-        process.wait()
 
 
 @pytest.fixture(scope="module")
 def fork_server(tmp_path_factory):
-    with started(tmp_path_factory.mktemp("fork")) as server:
+    """A fork server in a folder of its own; it ends with the last worker, or takes all along."""
+    place = tmp_path_factory.mktemp("fork")
+    (place / "light.py").write_text(LIGHT_MODEL)
+    command = [sys.executable, "-m", "merlin_sim.serving.workers.fork_server"]
+    path = os.pathsep.join([str(place), os.environ.get("PYTHONPATH", "")])
+    process = subprocess.Popen(
+        [*command, str(place / "fork"), "light"], env={**os.environ, "PYTHONPATH": path}
+    )
+    server = SimpleNamespace(process=psutil.Process(process.pid), address=place / "fork")
+    try:
         yield server
         until(lambda: not server.process.children())
+        ModelSettings(place, version=3, workers={"ids": "light.LightModel"}).write(place)
+        connection, _ = asked(server, place)
+        with connection:
+            (worker,) = server.process.children()
+            process.send_signal(signal.SIGTERM)
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(0.6)
+            process.kill()
+            until(lambda: not worker.is_running())
+    finally:
+        process.kill()
+        process.wait()
 
 
 def asked(server, folder):
@@ -72,36 +95,23 @@ def asked(server, folder):
     return connection, receive_frame(connection).message
 
 
-def test_a_worker_says_what_it_is_and_ends_with_its_connection(fork_server, folder):
+def test_a_worker_says_what_it_is_or_why_it_is_none_and_ends_with_its_connection(
+    fork_server, folder
+):
     connection, ready = asked(fork_server, folder)
     assert ready["kind"] == READY
     (pid,) = processes_of(folder, "ids")
     worker = psutil.Process(pid)
     assert worker in fork_server.process.children()
     assert worker.name() == WORKER_NAME
-    assert {entry["name"] for entry in json.loads(probe_file(folder, "ids").read_text())["inputs"]}
+    (probe,) = json.loads(probe_file(folder, "ids").read_text())["inputs"]
+    assert probe["name"] == "ids"
     connection.close()
     until(lambda: not worker.is_running())
-
-
-def test_why_a_model_cannot_be_loaded_is_reported(fork_server, folder):
     (folder / "settings.json").write_text("{}")
     connection, failed = asked(fork_server, folder)
     with connection:
         assert failed["kind"] == FAILED and "KeyError" in failed["message"]
-
-
-def test_it_ends_when_the_last_worker_has_and_takes_all_along_when_it_is_killed(folder, tmp_path):
-    (tmp_path / "own").mkdir()
-    with started(tmp_path / "own") as server:
-        connection, _ = asked(server, folder)
-        with connection:
-            (worker,) = server.process.children()
-            server.process.send_signal(signal.SIGTERM)
-            with pytest.raises(psutil.TimeoutExpired):
-                server.process.wait(0.6)
-            server.process.kill()
-            until(lambda: not worker.is_running())
 
 
 STUB = """

@@ -20,7 +20,7 @@ GATE = Path({directory!r})
 class HeldModel(EventsModel):
     def take(self, requests, reply):
         counted = [request for request in requests if not request.is_probe]
-        if counted:
+        if counted and not (GATE / "open").exists():
             (GATE / "held.writing").write_text(str(len(counted)))
             (GATE / "held.writing").rename(GATE / "held")
             server = os.getppid()
@@ -73,6 +73,10 @@ class Gate:
     def open(self) -> None:
         """Let calls through from now on."""
         (self.directory / "open").touch()
+
+    def close(self) -> None:
+        """Hold calls again."""
+        (self.directory / "open").unlink()
 
 
 def until(condition, seconds: float = 200.0, between: float = 0.02) -> None:

@@ -1,4 +1,4 @@
-"""What waits is merged, what fails fails alone, what was taken is answered."""
+"""What waits is merged, what fails fails alone, what was taken is answered, as it was sent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from prometheus_client import REGISTRY
+from counted import counting
 
 from merlin_sim.serving.servable import Column, ServedColumns
 from merlin_sim.serving.signatures import IdsRequest
@@ -59,25 +59,17 @@ def run(scorer, *requests):
     return [one if isinstance(one, Exception) else one.tolist() for one in results]
 
 
-def test_what_came_together_is_scored_in_one_call(scorer):
-    results = run(scorer, request(1), request(2, 3), request(4), request(5, 6))
-    assert results == [[1], [2, 3], [4], [5, 6]]
-    assert scorer.calls == [[1, 2, 3, 4, 5, 6]]
-
-
-def test_one_that_fails_hurts_nobody_else(scorer):
-    results = run(scorer, request(1), request(2), request(13), request(4))
-    assert (results[0], results[1], results[3]) == ([1], [2], [4])
-    assert isinstance(results[2], ValueError)
-
-
-def test_one_user_is_scored_by_itself(scorer):
+def test_what_came_together_is_scored_in_one_call_but_for_one_users(scorer):
     one = request(2, 3, is_one_user=True)
-    assert run(scorer, request(1), one, request(4), one) == [[1], [-2, -3], [4], [-2, -3]]
-    assert scorer.calls == [[1], [2, 3], [4], [2, 3]]
+    results = run(scorer, request(1), request(2, 3), one, request(4), request(5, 6), one)
+    assert results == [[1], [2, 3], [-2, -3], [4], [5, 6], [-2, -3]]
+    assert scorer.calls == [[1, 2, 3], [2, 3], [4, 5, 6], [2, 3]]
 
 
-def test_calls_are_bounded(scorer, monkeypatch):
+def test_one_that_fails_hurts_nobody_else_and_calls_are_bounded(scorer, monkeypatch):
+    results = run(scorer, request(1), request(2), request(13), request(4))
+    assert isinstance(results.pop(2), ValueError) and results == [[1], [2], [4]]
+    scorer.calls.clear()
     monkeypatch.setattr(merging, "ROWS_PER_CALL", 4)
     results = run(scorer, *(request(i, i) for i in range(7)))
     assert results == [[i, i] for i in range(7)]
@@ -88,23 +80,22 @@ def test_calls_requests_and_rows_are_counted_but_for_probes(scorer, monkeypatch)
     monkeypatch.setattr(merging, "check_request", lambda tensors, columns, limits: tensors)
     monkeypatch.setattr(merging, "Scorer", lambda servable: scorer)
     monkeypatch.setattr(merging.Servable, "open", lambda path: None)
+    counted = counting()
     model = merging.IdsModel(SimpleNamespace(limits=None, servable=None, number="counted"))
     asked = [request(1), request(2, 3), request(4), request(5, 6)]
     taken = [Request(one, frozenset(), is_probe=False) for one in asked]
     taken.insert(2, Request(request(7, 8, 9), frozenset(), is_probe=True))
     model.take(taken, lambda place, result: None)
-    counted = [
-        REGISTRY.get_sample_value(f"merlin_sim_ids_{name}_total", {"version": "counted"})
-        for name in ("model_calls", "requests", "rows")
-    ]
-    assert counted == [1, 4, 6] and len(scorer.calls) == 1
+    names = ("model_calls", "requests", "rows")
+    found = [counted(f"merlin_sim_ids_{name}_total", version="counted") for name in names]
+    assert found == [1, 4, 6] and len(scorer.calls) == 1
 
 
 class ListedModel:
     """Lists how many requests came together; a call takes until all have been read."""
 
     def __init__(self, merges):
-        self.merges, self.together = merges, []
+        self.merges, self.together, self.closed = merges, [], 0
 
     def take(self, requests, reply):
         for thread in threading.enumerate():
@@ -115,7 +106,7 @@ class ListedModel:
             reply(place, {"score": np.zeros(1)})
 
     def close(self):
-        """Nothing to close."""
+        self.closed += 1
 
 
 @pytest.mark.parametrize("merges", [True, False])
@@ -138,8 +129,7 @@ def test_what_came_while_a_model_worked_is_taken_together_where_it_merges(merges
 
 def test_a_request_that_cannot_be_read_ends_the_worker(monkeypatch):
     """Its stub starts another; one that waited on would hold its requests for good."""
-    model, closed, read = ListedModel(False), [], []
-    monkeypatch.setattr(model, "close", lambda: closed.append(True))
+    model, read = ListedModel(False), []
     monkeypatch.setattr(Worker, "_load", lambda self, opening: model)
 
     def receive(connection):
@@ -155,4 +145,31 @@ def test_a_request_that_cannot_be_read_ends_the_worker(monkeypatch):
         send_frame(here, {"requests": [[0, [], False]]})
         with pytest.raises(MemoryError, match="no room"):
             Worker(there).run()
-    assert model.together == [1] and closed == [True]
+    assert model.together == [1] and model.closed == 1
+
+
+def test_arrays_come_as_they_were_sent_and_what_is_cut_off_is_none():
+    tensors = {
+        "more than a socket holds": np.arange(3_000_000),
+        "no rows": np.zeros((0, 3), np.int32),
+        "scores": np.float32([[0.5, np.nan]]),
+        "": np.array([[[True], [False]]]),
+        "texts": np.array([[b""], [b"\0\xff"], ["Ä".encode()]], object),
+    }
+    here, there = socket.socketpair()
+    with here, there:
+        message = {"kind": "answer"}
+        sending = threading.Thread(target=send_frame, args=(here, message, tensors))
+        sending.start()
+        found = receive_frame(there)
+        sending.join()
+    assert found.message == message and list(found.tensors) == list(tensors)
+    for name, sent in tensors.items():
+        assert (found.tensors[name].dtype, found.tensors[name].shape) == (sent.dtype, sent.shape)
+        np.testing.assert_array_equal(found.tensors[name], sent)
+    for cut_off in (b"", b"\1\0", b"\5\0\0\0" + bytes(8) + b"{}"):
+        here, there = socket.socketpair()
+        with there:
+            with here:
+                here.sendall(cut_off)
+            assert receive_frame(there) is None
