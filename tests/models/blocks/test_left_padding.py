@@ -1,3 +1,5 @@
+"""Histories of every form that a loader gives, padded on the left."""
+
 from __future__ import annotations
 
 import warnings
@@ -48,25 +50,19 @@ def test_graphs_that_do_not_know_the_width(width):
     np.testing.assert_array_equal(padded, expected)
 
 
-def test_no_value_at_all():
-    assert pad(as_loader_gives([[], []]))["clicks"].numpy().tolist() == [[0, 0, 0]] * 2
-
-
-def test_other_columns_and_missing_ones_are_left_alone():
-    columns = {"user": tf.constant([1])}
-    assert set(pad(columns)) == {"user"}
-    assert set(columns) == {"user"}
-
-
-def test_the_batch_given_is_not_changed():
-    columns = as_loader_gives([[1]])
-    pad(columns)
-    assert set(columns) == {"clicks__values", "clicks__offsets"}
+def test_other_columns_and_the_batch_given_are_left_alone():
+    columns = {"user": tf.constant([1]), **as_loader_gives([[], []])}
+    padded = pad(columns)
+    assert padded["clicks"].numpy().tolist() == [[0, 0, 0]] * 2
+    assert set(padded) == {"user", "clicks"} and set(pad({"user": tf.constant([1])})) == {"user"}
+    assert set(columns) == {"user", "clicks__values", "clicks__offsets"}
+    with pytest.raises(OptionError, match="needs both"):
+        pad({"clicks__values": tf.constant([1])})
 
 
 @pytest.mark.parametrize("form", ["ragged", "padded"])
 def test_a_history_that_is_too_long_is_reported_once(form):
-    padding = LeftPadding({"clicks": 3})
+    padding = LeftPadding.from_config(LeftPadding({"clicks": 3}).get_config())
     rows = [[1, 2, 3, 4], [5]]
     columns = as_loader_gives(rows) if form == "ragged" else {"clicks": tf.constant([[1, 2, 3, 4]])}
     with pytest.warns(UserWarning, match="'clicks' has a history of 4 positions .* at most 3"):
@@ -74,20 +70,5 @@ def test_a_history_that_is_too_long_is_reported_once(form):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         padding(columns)
-
-
-def test_padding_that_is_too_long_is_no_history_that_is():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
         padded = LeftPadding({"clicks": 3})({"clicks": tf.constant([[0, 0, 1, 2], [0, 0, 0, 0]])})
-    assert padded["clicks"].numpy().tolist() == [[0, 1, 2], [0, 0, 0]]
-
-
-def test_values_without_offsets_are_an_error():
-    with pytest.raises(OptionError, match="needs both"):
-        pad({"clicks__values": tf.constant([1])})
-
-
-def test_config_makes_a_copy():
-    padding = LeftPadding({"clicks": 3, "views": 2})
-    assert LeftPadding.from_config(padding.get_config()).lengths == {"clicks": 3, "views": 2}
+    assert padded["clicks"].numpy().tolist() == [[0, 1, 2], [0, 0, 0]], "too long is padding alone"

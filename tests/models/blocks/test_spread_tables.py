@@ -51,8 +51,8 @@ def build(schema, kind, cut=None):
         return build_model(name, schema, **options)
 
 
-@pytest.mark.parametrize("kind", ["din", pytest.param("sim", marks=pytest.mark.slow)])
-def test_a_model_by_a_plan_gives_the_losses_and_gradients_of_one_without(schema, kind):
+@pytest.mark.slow
+def test_a_model_by_a_plan_gives_the_losses_and_gradients_of_one_without(schema):
     """Through the exchange, which is with itself here; several ranks are tried elsewhere."""
     rng = np.random.default_rng(2)
     columns = {}
@@ -61,7 +61,7 @@ def test_a_model_by_a_plan_gives_the_losses_and_gradients_of_one_without(schema,
         columns[column.name] = tf.constant(rng.integers(1, column.int_domain.max + 1, shape))
     labels, found = tf.constant([0.0, 1, 1, 0, 1, 0]), []
     for cut in ("replicated", "whole", "rows"):
-        model = build(schema, kind, cut)
+        model = build(schema, "sim", cut)
         assert bool(table_parts(model)) == (cut != "replicated")
         with tf.GradientTape() as tape:
             losses, logits = model.compute_step(columns, labels)
@@ -83,9 +83,6 @@ def test_what_knows_of_no_other_ranks_is_refused(schema, tmp_path):
         with pytest.raises(MerlinSimError, match=f"`{method}` should be called on a model with"):
             getattr(model, method)(argument)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_plan_of_other_tables_is_refused(schema):
     plan = make_plan([Table("user_0", 5, 4)], Wanted(1, 8, cut="whole"))
     with spread_tables(plan, Ranks()), pytest.raises(MerlinSimError, match="the plan should have"):
         build_model("din", schema, embedding_dim=4)

@@ -49,71 +49,60 @@ def newest():
     del SEARCH_UNITS["newest"]
 
 
-def batch_of(schema, make_columns, as_batch, rows=5):
-    return as_batch(make_columns(schema, rows, lengths=[10] * rows), 10, ragged=True)
+@pytest.fixture
+def batch(make_schema, make_columns, as_batch):
+    return as_batch(make_columns(make_schema(), 5, lengths=[10] * 5), 10, ragged=True)
 
 
-def test_the_published_units_stand_in_the_tables():
-    assert set(PUBLISHED_SEARCHES) <= set(SEARCH_UNITS)
-
-
-def test_a_registered_search_is_an_option_by_its_name(newest, make_schema, make_columns, as_batch):
-    schema = make_schema()
-    model = SIMModel.from_schema(schema, search="newest", **SMALL)
+def test_a_registered_search_is_an_option_by_its_name(newest, make_schema):
+    model = SIMModel.from_schema(make_schema(), search="newest", **SMALL)
     assert isinstance(model.body.search_unit, NewestSearch) and model.body.search_unit.count == 3
-    batch, label = batch_of(schema, make_columns, as_batch)
-    assert np.isfinite(model.compute_step(batch, label)[0].total_loss)
+    assert set(PUBLISHED_SEARCHES) <= set(SEARCH_UNITS)
     with pytest.raises(OptionError, match="`search` should be .*'newest'"):
         SIMOptions(search="oldest")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("attention", [ExactSearchUnit, lambda: MultiHeadSearchUnit(2, 8)])
-def test_units_are_passed_in_and_survive_the_configuration(
-    attention, make_schema, make_columns, as_batch
-):
-    schema = make_schema()
+@pytest.mark.parametrize("heads", [None, 2])
+def test_units_are_passed_in_and_survive_the_configuration(heads, make_schema, batch):
+    schema, (columns, label) = make_schema(), batch
+    attention = MultiHeadSearchUnit(heads, 8) if heads else ExactSearchUnit()
     model = SIMModel.from_schema(
-        schema, search_unit=NewestSearch(2), attention_unit=attention(), **SMALL
+        schema, search_unit=NewestSearch(2), attention_unit=attention, **SMALL
     )
-    batch, label = batch_of(schema, make_columns, as_batch)
     copy = SIMModel.from_config(json.loads(json.dumps(model.get_config())))
     assert copy.body.search_unit.count == 2
-    assert type(copy.body.attention_unit) is type(model.body.attention_unit)
+    assert type(copy.body.attention_unit) is type(attention)
     copy.set_weights(model.get_weights())
-    np.testing.assert_array_equal(copy(batch), model(batch))
-    plain = SIMModel.from_schema(
-        schema, heads=2 if attention is not ExactSearchUnit else None, **SMALL
-    )
+    np.testing.assert_array_equal(copy(columns), model(columns))
+    plain = SIMModel.from_schema(schema, heads=heads, **SMALL)
     plain.set_weights(model.get_weights())
-    assert np.abs(plain(batch) - model(batch)).max() > 0, "the search is another one"
-    assert np.isfinite(model.compute_step(batch, label)[0].total_loss)
+    assert np.abs(plain(columns) - model(columns)).max() > 0, "the search is another one"
+    assert np.isfinite(model.compute_step(columns, label)[0].total_loss)
 
 
 @pytest.mark.slow
-def test_a_unit_whose_find_is_one_for_all_scores_many_candidates(
-    make_schema, make_columns, as_batch
-):
-    schema = make_schema()
-    model = SIMModel.from_schema(schema, search_unit=NewestSearch(2), **SMALL)
-    batch, _ = batch_of(schema, make_columns, as_batch, rows=1)
-    one = {**batch, "item_0": tf.constant([[1, 2, 3]]), "item_1": tf.constant([[1, 2, 3]])}
-    rows = [
-        model.forward(
-            {**batch, "item_0": one["item_0"][0, i : i + 1], "item_1": one["item_1"][0, i : i + 1]}
-        )
-        for i in range(3)
-    ]
-    expected = np.concatenate([row.logits for row in rows])
-    np.testing.assert_allclose(model.forward(one).logits, expected, rtol=2e-5, atol=2e-6)
+def test_a_unit_whose_find_is_one_for_all_scores_many_candidates(make_schema, batch):
+    model = SIMModel.from_schema(make_schema(), search_unit=NewestSearch(2), **SMALL)
+    names = ("item_0", "item_1")
+    rows = {name: tf.repeat(c[:1], 3, axis=0) for name, c in batch[0].items() if "__" not in name}
+    user = {"user_0": rows["user_0"][:1]}
+    for name, values in batch[0].items():
+        if name.endswith("__values"):
+            rows[name] = tf.tile(values[:10], [3])
+            user[name] = values[:10]
+        elif name.endswith("__offsets"):
+            rows[name] = tf.range(0, 40, 10)
+            user[name] = tf.constant([0, 10])
+    of_rows = {**rows, **{name: tf.constant([1, 2, 3], tf.int64) for name in names}}
+    of_user = {**user, **{name: tf.constant([[1, 2, 3]], tf.int64) for name in names}}
+    expected = model.forward(of_rows).logits
+    np.testing.assert_allclose(model.forward(of_user).logits, expected, rtol=2e-5, atol=2e-6)
 
 
-def test_what_is_no_unit_is_refused(make_schema):
+def test_what_is_no_unit_is_refused_and_times_that_a_unit_reads_have_to_be_there(make_schema):
     with pytest.raises(OptionError, match="`search_unit` should be a SearchUnit"):
         SIMModel.from_schema(make_schema(), search_unit=ExactSearchUnit(), **SMALL)
-
-
-def test_times_that_a_unit_reads_have_to_be_there(make_schema):
     with pytest.raises(OptionError, match="history_time_intervals"):
         unit = MultiHeadSearchUnit(2, 8, time_dim=4)
         SIMModel.from_schema(make_schema(), attention_unit=unit, **SMALL)
