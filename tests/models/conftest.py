@@ -136,16 +136,24 @@ def as_batch_fixture():
     return as_batch
 
 
+@pytest.fixture(scope="session", name="make_datasets")
+def make_datasets_fixture():
+    """Return what, of a folder, writes and opens dataset directories of random rows in it."""
+
+    def in_folder(folder):
+        def make(*, ragged, rows=60, seed=0, lengths=None):
+            schema = make_schema(ragged=ragged)
+            columns = make_columns(schema, rows, seed, lengths)
+            directory = folder / f"{'ragged' if ragged else 'padded'}_{rows}_{seed}"
+            return write_dataset(
+                directory, columns, 10, lambda name: schema[name].int_domain.max, ragged=ragged
+            )
+
+        return make
+
+    return in_folder
+
+
 @pytest.fixture
-def make_dataset(tmp_path):
-    """Return a function that writes and opens a dataset directory of random rows."""
-
-    def make(*, ragged, rows=60, seed=0, lengths=None):
-        schema = make_schema(ragged=ragged)
-        columns = make_columns(schema, rows, seed, lengths)
-        directory = tmp_path / f"{'ragged' if ragged else 'padded'}_{rows}_{seed}"
-        return write_dataset(
-            directory, columns, 10, lambda name: schema[name].int_domain.max, ragged=ragged
-        )
-
-    return make
+def make_dataset(make_datasets, tmp_path):
+    return make_datasets(tmp_path)

@@ -1,4 +1,4 @@
-"""A GPU's forms of what blocks compute give what a processor's give, but for rounding."""
+"""A GPU's forms of what blocks compute, and fused ones, give what a processor's give."""
 
 from __future__ import annotations
 
@@ -7,25 +7,26 @@ import pytest
 import tensorflow as tf
 
 from merlin_sim.foundation.gpu_forms import gpu_forms
-from merlin_sim.models import build_model
+from merlin_sim.models import build_model, trainable_model
 from merlin_sim.models.blocks.activation_unit import ActivationUnit
 from merlin_sim.models.blocks.embeddings.feature_embedding import FeatureEmbedding
 from merlin_sim.models.blocks.embeddings.table_lookup import table_lookup
-from merlin_sim.models.blocks.search import top_k_mask as top_k_mask_module
 from merlin_sim.models.blocks.search.history_split import HistorySplit
-from merlin_sim.models.blocks.search.top_k_mask import top_k_mask
 from merlin_sim.models.dien import ShortWindows
+from merlin_sim.parallel.steps.fused import fused_arithmetic
 from merlin_sim.parallel.steps.table_rows import TableGradient, table_gradients
+from merlin_sim.schemas.dataset import DatasetDirectory
 
-ROWS = 24
-LENGTHS = [0, 0, 1, 2, *[3, 5, 7, 10] * 5]  # empty and short histories too
-MODELS = ("sim", "din", "dien", "eta", "sdim", "twin", "stca", "two_tower")
+LENGTHS = [0, 0, 1, 2, *[3, 5, 7, 10] * 5]
+"""Of histories, empty and short ones too; there are few items, so many ties."""
 SMALL = {"embedding_dim": 4, "stage_two_mlp_dims": (8,)}
 LONG = {**SMALL, "long_seq_length": 7}
+DIEN = {**LONG, "aux_mlp_dims": (4,)}
 OPTIONS = {
-    "sim": {**LONG, "top_k": 3, "stage_one_mlp_dims": (4,), "aux_mlp_dims": (4,)},
+    "sim": {**DIEN, "top_k": 3, "stage_one_mlp_dims": (4,)},
     "din": {**SMALL, "attention": "activation_unit"},
-    "dien": {**SMALL, "long_seq_length": 7, "aux_mlp_dims": (4,)},
+    "dien": DIEN,
+    "dien of one pass": {**DIEN, "one_pass": True},
     "eta": {**LONG, "top_k": 3, "heads": 2},
     "sdim": LONG,
     "twin": {**LONG, "top_k": 3, "heads": 2},
@@ -34,53 +35,74 @@ OPTIONS = {
 }
 
 
-def computed(model, batch, labels, on_gpu):
+def computed(model, batch, labels, on_gpu, is_fused):
     """Losses, logits and dense gradients of a step."""
     form = TableGradient.WHOLE_TABLE if on_gpu else TableGradient.EACH_ROW_ONCE
-    with gpu_forms(on_gpu), table_gradients(form), tf.GradientTape() as tape:
-        losses, logits = model.compute_step(batch, labels, None, training=True)
-        loss = losses[0]
+    with gpu_forms(on_gpu), fused_arithmetic(is_fused), table_gradients(form):
+        with tf.GradientTape() as tape:
+            losses, logits = model.compute_step(batch, labels, None, training=True)
+            loss = losses[0]
     found = tape.gradient(loss, model.trainable_variables, unconnected_gradients="zero")
     return losses, logits, [tf.convert_to_tensor(gradient).numpy() for gradient in found]
 
 
-def assert_same_steps(model, batch, labels):
-    losses, logits, gradients = computed(model, batch, labels, on_gpu=False)
-    others, other_logits, other_gradients = computed(model, batch, labels, on_gpu=True)
-    np.testing.assert_allclose(others[0], losses[0], rtol=1e-6)
-    np.testing.assert_allclose(other_logits, logits, atol=1e-6)
-    for ours, theirs, variable in zip(
-        other_gradients, gradients, model.trainable_variables, strict=True
-    ):
-        assert np.linalg.norm(ours - theirs) <= 1e-5 * np.linalg.norm(theirs) + 1e-9, variable.name
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("family", MODELS)
-def test_a_step_is_the_same_with_ties_and_short_histories(
-    family, make_schema, make_columns, as_batch
-):
-    schema = make_schema(items=(5, 3), ragged=False)  # few items: many ties
-    tf.keras.utils.set_random_seed(2)
-    model = build_model(family, schema, **OPTIONS[family])
-    batch, labels = as_batch(make_columns(schema, ROWS, lengths=LENGTHS), 10, ragged=False)
-    assert_same_steps(model, batch, tf.cast(labels, tf.float32))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("family", ["sim", "dien"])
-def test_a_step_of_users_x_candidates_is_the_same(family, make_schema, make_columns, as_batch):
+def made_of(kind, make_schema):
     schema = make_schema(items=(5, 3), ragged=False)
     tf.keras.utils.set_random_seed(2)
-    model = build_model(family, schema, **OPTIONS[family])
-    users = ROWS // 4
-    columns = make_columns(schema, users, lengths=[1, 4, 7, 10, 10, 9])
+    return schema, build_model(kind.split()[0], schema, **OPTIONS[kind])
+
+
+def check(model, batch, labels, is_fused):
+    """In a GPU's forms, and in fused ones where they are told apart."""
+    losses, logits, gradients = computed(model, batch, labels, False, False)
+    for forms in ((True, False), (False, True)) if is_fused else ((True, False),):
+        others, other_logits, other_gradients = computed(model, batch, labels, *forms)
+        np.testing.assert_allclose(others[0], losses[0], rtol=1e-6)
+        np.testing.assert_allclose(other_logits, logits, atol=1e-6)
+        for ours, theirs, variable in zip(
+            other_gradients, gradients, model.trainable_variables, strict=True
+        ):
+            limit = 1e-5 * np.linalg.norm(theirs) + 1e-9
+            assert np.linalg.norm(ours - theirs) <= limit, variable.name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", OPTIONS)
+def test_a_step_is_the_same_with_ties_and_short_histories(
+    kind, make_schema, make_columns, as_batch
+):
+    schema, model = made_of(kind, make_schema)
+    columns = make_columns(schema, len(LENGTHS), lengths=LENGTHS)
+    batch, labels = as_batch(columns, 10, ragged=False)
+    is_fused = kind.startswith(("sim", "dien"))
+    check(model, batch, tf.cast(labels, tf.float32), is_fused)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sim", "dien", "dien of one pass"])
+def test_a_step_of_users_x_candidates_is_the_same(kind, make_schema, make_columns, as_batch):
+    schema, model = made_of(kind, make_schema)
+    columns = make_columns(schema, 6, lengths=[1, 4, 7, 10, 10, 9])
     batch, _ = as_batch(columns, 10, ragged=False)
     longer = {name: tf.pad(c, [[0, 0], [1, 0]]) for name, c in batch.items() if "hist" in name}
     each = {n: tf.stack([batch[n]] * 4, 1) % 3 + 1 for n in ("item_0", "item_1")}
-    batch = {**batch, **longer, **each, "history_end": tf.constant([[10, 11]] * users)}
-    labels = tf.constant([[0.0, 1.0, 1.0, 0.0]] * users)
-    assert_same_steps(model, batch, labels)
+    ends = tf.constant([[10, 11]] * 5 + [[11, 11]])  # one window may end before the other
+    batch = {**batch, **longer, **each, "history_end": ends}
+    check(model, batch, tf.constant([[0.0, 1.0, 1.0, 0.0]] * 6), is_fused=True)
+
+
+@pytest.mark.slow
+def test_large_batches_are_trained_on_with_fused_arithmetic(sim_dataset, monkeypatch):
+    dataset = DatasetDirectory.open(sim_dataset)
+    losses = []
+    for many in (10**9, 1):
+        monkeypatch.setattr(trainable_model, "MANY_SAMPLES", many)
+        tf.keras.utils.set_random_seed(2)
+        model = build_model("dien", dataset.schema, **OPTIONS["dien"])
+        model.compile("adam", metrics=[], run_eagerly=many > 1)
+        losses += model.fit(dataset, batch_size=64, verbose=0).history["loss"]
+        assert model._step.fuses == (many == 1)
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
 
 
 def test_a_window_takes_the_vectors_of_its_places_as_they_are():
@@ -112,21 +134,6 @@ def test_the_activation_unit_scores_the_same(candidates, length):
         if candidates == 1:
             each = unit.score_each(given[0][:, 0], tf.unstack(given[1], axis=1))
             np.testing.assert_allclose(each, expected[:, 0], atol=1e-6)
-
-
-@pytest.mark.parametrize("levels", [2, 4, 10_000])
-@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("most_ranked", [512, 8])
-def test_the_same_positions_are_marked(levels, compiled, most_ranked, monkeypatch):
-    monkeypatch.setattr(top_k_mask_module, "MOST_RANKED", most_ranked)
-    weights = np.random.default_rng(levels).integers(0, levels, (50, 9)).astype(np.float32) / levels
-    with gpu_forms(False):
-        expected = top_k_mask(tf.constant(weights), 3)
-    with gpu_forms(True):
-        mark = tf.function(
-            lambda given: top_k_mask(given, 3), jit_compile=compiled, autograph=False
-        )
-        np.testing.assert_array_equal(mark(tf.constant(weights)), expected)
 
 
 @pytest.mark.parametrize("xla", [False, True])

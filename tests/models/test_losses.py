@@ -1,3 +1,5 @@
+"""The losses of clicks and of the auxiliary network."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -27,7 +29,7 @@ def test_the_auxiliary_loss_is_the_published_one_where_that_is_a_number():
     np.testing.assert_allclose(ours, published(click, noclick, mask), rtol=1e-5)
 
 
-@pytest.mark.parametrize("logit", [14.0, 20.0, 100.0, 1e4, 1e30, np.inf])
+@pytest.mark.parametrize("logit", [14.0, 1e4, 1e30, np.inf])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_the_worst_mistakes_have_finite_losses_and_gradients(logit, dtype):
     logit = np.float32(min(logit, 6e4) if dtype == "float16" and np.isfinite(logit) else logit)
@@ -50,24 +52,18 @@ def test_the_auxiliary_loss_is_smooth_where_the_form_changes():
     assert (steps > 0).all() and steps.max() < 3 * 0.0011
 
 
-def test_no_position_is_no_loss():
-    nothing = auxiliary(np.zeros(0, np.float32), np.zeros(0, np.float32))
-    assert float(auxiliary_loss(nothing)) == 0.0
-
-
 def test_only_real_positions_count_but_all_are_divided_by():
     whole = auxiliary_loss(auxiliary([1.0, 5.0], [-1.0, 5.0], [True, False]))
     first = auxiliary_loss(auxiliary([1.0], [-1.0]))
     np.testing.assert_allclose(whole, first / 2, rtol=1e-6)
+    nothing = auxiliary(np.zeros(0, np.float32), np.zeros(0, np.float32))
+    assert float(auxiliary_loss(nothing)) == 0.0, "no position"
 
 
 @pytest.mark.parametrize("labels", [[1.0, 0.0], [[1], [0]]])
-def test_cross_entropy_takes_labels_of_either_shape(labels):
-    loss = binary_cross_entropy(tf.constant(labels), tf.constant([[0.0], [100.0]]))
+def test_cross_entropy_takes_labels_of_either_shape_and_weights(labels):
+    logits = tf.constant([[0.0], [100.0]])
+    loss = binary_cross_entropy(tf.constant(labels), logits)
     np.testing.assert_allclose(loss, (np.log(2) + 100) / 2, rtol=1e-6)
-
-
-def test_sample_weights_weigh():
-    labels, logits = tf.constant([1, 0]), tf.constant([[0.0], [3.0]])
-    loss = binary_cross_entropy(labels, logits, tf.constant([2.0, 0.0]))
-    np.testing.assert_allclose(loss, np.log(2), rtol=1e-6)
+    weighed = binary_cross_entropy(tf.constant(labels), logits, tf.constant([2.0, 0.0]))
+    np.testing.assert_allclose(weighed, np.log(2), rtol=1e-6)

@@ -21,6 +21,7 @@ SIM = {
     "stage_one_mlp_dims": (8,),
     "aux_mlp_dims": (8, 4),
 }
+DLRM = {"embedding_dim": 4, "bottom_mlp_dims": (4,)}
 ITEM_ROWS = 21
 
 
@@ -43,14 +44,14 @@ def test_a_table_is_taken_by_the_name_of_its_domain_or_of_a_column(name, make_sc
     assert widths == [7, 10, ITEM_ROWS]  # the others are made
 
 
-@pytest.mark.parametrize("kind", ["din", "sim", "two_tower"])
+@pytest.mark.parametrize("kind", ["sim", "two_tower"])
 def test_a_pretrained_table_may_be_frozen_and_of_its_own_width(kind, make_schema, batch):
     schema, (columns, labels) = make_schema(), batch
     vectors = np.random.default_rng(0).normal(size=(ITEM_ROWS, 6)).astype(np.float32)
     table = mm.EmbeddingTable.from_pretrained(
         pd.DataFrame(vectors), trainable=False, name="item_0", col_schema=schema["item_0"]
     )
-    options = {"din": SMALL, "sim": SIM, "two_tower": {"embedding_dim": 4}}[kind]
+    options = {"sim": SIM, "two_tower": {"embedding_dim": 4}}[kind]
     model = build_model(kind, schema, tables={"item_0": table}, **options)
     model.compile("adam")
     plain = (
@@ -89,25 +90,23 @@ def test_the_tables_of_a_merlin_block_are_taken(make, make_schema, batch):
     assert mm.Model(block, mm.BinaryOutput("label"))(columns).shape == (12, 1)
 
 
-@pytest.mark.parametrize(
-    "kept",
-    [
-        {"embeddings_regularizer": tf.keras.regularizers.L2(0.1)},
-        {"l2_batch_regularization_factor": 0.1},
-    ],
-    ids=["of all rows", "of the batch's"],
-)
-def test_what_regularises_a_table_counts(kept, make_schema, batch):
+@pytest.mark.parametrize("kept", ["embeddings_regularizer", "l2_batch_regularization_factor"])
+def test_what_regularises_a_table_of_all_rows_or_the_batchs_counts(kept, make_schema, batch):
     schema, (columns, labels) = make_schema(), batch
-    model = build_model("sim", schema, tables={"user_0": table_of(schema, "user_0", **kept)}, **SIM)
-    chain = mm.Model(
-        SIMBlock.from_schema(schema, tables={"user_0": table_of(schema, "user_0", **kept)}, **SIM),
-        mm.BinaryOutput("label"),
+    is_whole = kept == "embeddings_regularizer"
+    more = {kept: tf.keras.regularizers.L2(0.1) if is_whole else 0.1}
+    model, block = (
+        make(tables={"user_0": table_of(schema, "user_0", **more)})
+        for make in (
+            lambda **given: build_model("sim", schema, **given, **SIM),
+            lambda **given: SIMBlock.from_schema(schema, **given, **SIM),
+        )
     )
+    chain = mm.Model(block, mm.BinaryOutput("label"))
     chain(columns)
     chain.set_weights(model.get_weights())
     rows = model.body.embedding.tables["user_0"].table.embeddings.numpy()
-    read = rows[columns["user_0"].numpy()] if "l2_batch_regularization_factor" in kept else rows
+    read = rows if is_whole else rows[columns["user_0"].numpy()]
     losses, _ = model.compute_step(columns, labels)
     parts = losses.classification_loss + losses.dien_aux_loss
     np.testing.assert_allclose(losses.total_loss - parts, 0.1 * np.sum(read**2), rtol=1e-4)
@@ -116,28 +115,24 @@ def test_what_regularises_a_table_counts(kept, make_schema, batch):
     np.testing.assert_allclose(tested["loss_batch"], losses.total_loss, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["din", "dlrm"])
-def test_a_model_with_tables_is_rebuilt_from_its_config(kind, make_schema):
+def test_a_model_with_tables_is_made_again_and_loaded(
+    kind, make_schema, make_columns, as_batch, tmp_path
+):
     schema = ranking_schema() if kind == "dlrm" else make_schema()
-    column = "category_1" if kind == "dlrm" else "item_0"
-    options = SMALL if kind == "din" else {"embedding_dim": 4, "bottom_mlp_dims": (4,)}
-    table = table_of(schema, column, embeddings_regularizer="l2")
+    column, options = ("category_1", DLRM) if kind == "dlrm" else ("item_0", SMALL)
+    dim = 4 if kind == "dlrm" else 6
+    table = table_of(schema, column, dim, embeddings_regularizer="l2")
     model = build_model(kind, schema, tables={column: table}, **options)
-    config = json.loads(json.dumps(model.get_config()))
-    copy = type(model).from_config(config)
+    copy = type(model).from_config(json.loads(json.dumps(model.get_config())))
     assert [v.shape for v in copy.variables] == [v.shape for v in model.variables]
     assert len(copy.body.regularization()) == len(model.body.regularization()) == 1
-
-
-@pytest.mark.slow
-def test_a_model_with_tables_is_saved_and_loaded(make_schema, batch, tmp_path):
-    schema, (columns, labels) = make_schema(), batch
-    model = build_model("din", schema, tables={"item_0": table_of(schema, dim=6)}, **SMALL)
-    model.compile("adam")
-    model.train_step((columns, labels))
-    model.save(tmp_path / "saved")
-    loaded = type(model).load(tmp_path / "saved")
-    np.testing.assert_allclose(loaded(columns), model(columns), rtol=1e-6)
+    if kind == "din":
+        columns, _ = as_batch(make_columns(schema, 12), 10, ragged=True)
+        model.save(tmp_path / "saved")
+        loaded = type(model).load(tmp_path / "saved")
+        np.testing.assert_allclose(loaded(columns), model(columns), rtol=1e-6)
 
 
 class OtherTable(mm.EmbeddingTable):
@@ -145,31 +140,23 @@ class OtherTable(mm.EmbeddingTable):
         return 2.0 * super().call(inputs, **kwargs)
 
 
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (lambda s: {"item_9": table_of(s)}, r"name domains or columns.*Received: \['item_9'\]"),
-        (
-            lambda s: {"item_0": table_of(s, "item_1")},
-            "'item_0' should be one with 21 rows.*7 rows",
-        ),
-        (lambda s: {"item_0": tf.keras.layers.Embedding(21, 4)}, "should be an mm.EmbeddingTable"),
-        (lambda s: {"item_0": OtherTable(4, s["item_0"])}, "should be an mm.EmbeddingTable"),
-        (lambda s: {"item_0": table_of(s, sequence_combiner="mean")}, "sequence_combiner"),
-        (lambda s: {"item_0": table_of(s, activity_regularizer="l2")}, "activity_regularizer"),
-        (lambda s: mm.MLPBlock([4]), "a Merlin block with their tables"),
-    ],
-)
-def test_a_table_that_would_not_be_read_as_given_is_refused(make, said, make_schema):
+REFUSED = [
+    (lambda s: {"item_9": table_of(s)}, r"name domains or columns.*Received: \['item_9'\]"),
+    (lambda s: {"item_0": table_of(s, "item_1")}, "'item_0' should be one with 21 rows.*7 rows"),
+    (lambda s: {"item_0": tf.keras.layers.Embedding(21, 4)}, "should be an mm.EmbeddingTable"),
+    (lambda s: {"item_0": OtherTable(4, s["item_0"])}, "should be an mm.EmbeddingTable"),
+    (lambda s: {"item_0": table_of(s, sequence_combiner="mean")}, "sequence_combiner"),
+    (lambda s: {"item_0": table_of(s, activity_regularizer="l2")}, "activity_regularizer"),
+    (lambda s: mm.MLPBlock([4]), "a Merlin block with their tables"),
+]
+
+
+def test_a_table_that_would_not_be_read_as_given_is_refused(make_schema):
     schema = make_schema()
-    with pytest.raises(OptionError, match=said):
-        DINBlock.from_schema(schema, tables=make(schema), **SMALL)
-
-
-def test_a_table_of_another_width_is_refused_where_vectors_are_multiplied():
-    schema = ranking_schema()
-    options = {"embedding_dim": 4, "bottom_mlp_dims": (4,)}
+    for make, said in REFUSED:
+        with pytest.raises(OptionError, match=said):
+            DINBlock.from_schema(schema, tables=make(schema), **SMALL)
+    of_rows = ranking_schema()
+    wide = {"category_1": table_of(of_rows, "category_1", 8)}  # vectors are multiplied
     with pytest.raises(OptionError, match="'category_1' should have vectors of the length 4"):
-        build_model(
-            "dlrm", schema, tables={"category_1": table_of(schema, "category_1", 8)}, **options
-        )
+        build_model("dlrm", of_rows, tables=wide, **DLRM)

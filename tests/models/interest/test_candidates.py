@@ -1,16 +1,18 @@
-"""One user, many candidates: the scores of the plain batch."""
+"""One user or many, with many candidates each: the scores of the plain batch."""
 
 from __future__ import annotations
-
-import functools
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from interest_kinds import OPTIONS
+from interest_kinds import build_kind
 
-from merlin_sim.models import DINModel, build_model
+from merlin_sim.models import DINModel
 from merlin_sim.models.din import DINBlock
+
+pytestmark = pytest.mark.slow
+
+CLOSE = {"rtol": 2e-5, "atol": 2e-6}
 
 
 def make_request(schema, candidates, history, seed=3):
@@ -25,8 +27,10 @@ def make_request(schema, candidates, history, seed=3):
         elif "target_item_features" in map(str, column.tags):
             plain[column.name] = chance.integers(0, most + 1, candidates)
             one[column.name] = plain[column.name][np.newaxis]
-        elif "positive_history" in map(str, column.tags):
-            values = chance.integers(1, most + 1, history)
+        elif "positive_history" in map(str, column.tags) or column.name == "intervals":
+            values = np.arange(history, dtype=np.float32) * 3.0
+            if most:
+                values = chance.integers(1, most + 1, history)
             one[column.name + "__values"] = values
             one[column.name + "__offsets"] = np.array([0, history], np.int32)
             plain[column.name + "__values"] = np.tile(values, candidates)
@@ -35,86 +39,29 @@ def make_request(schema, candidates, history, seed=3):
     return [{k: tf.constant(v) for k, v in columns.items()} for columns in (one, plain)]
 
 
-@pytest.fixture(scope="module")
-def build(make_schema):
-    """Makes each model once: nothing here changes one."""
-
-    @functools.cache
-    def build_one(kind, **kwargs):
-        tf.keras.utils.set_random_seed(5)
-        schema = make_schema(**kwargs)
-        model = build_model(kind.split("_")[0], schema, embedding_dim=4, **OPTIONS[kind])
-        for variable in model.trainable_variables:  # away from zero biases and equal slopes
-            variable.assign_add(tf.random.normal(variable.shape, stddev=0.3))
-        return model, schema
-
-    return build_one
+def assert_scores(model, one, plain):
+    np.testing.assert_allclose(model.forward(one).logits, model.forward(plain).logits, **CLOSE)
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*the newest 10 are kept:UserWarning")
 @pytest.mark.parametrize(
-    ("kind", "candidates", "history"),
+    ("kind", "form", "candidates", "history"),
     [
-        *((kind, 7, 14) for kind in ("din", "dien", "sim", "stca", "din_separate")),
-        *((kind, 1, 5) for kind in ("din", "sim")),
+        ("din", {}, 1, 5),
+        ("din_separate", {}, 7, 14),
+        ("sim", {"users": (9, 4)}, 7, 14),
+        *(("sim", {"intervals": True}, 5, history) for history in (0, 7, 10)),
     ],
 )
-def test_the_scores_are_those_of_the_plain_batch(build, kind, candidates, history):
-    model, schema = build(kind)
-    one, plain = make_request(schema, candidates, history)
-    np.testing.assert_allclose(
-        model.forward(one).logits, model.forward(plain).logits, rtol=2e-5, atol=2e-6
-    )
+def test_the_scores_of_one_user_are_those_of_the_plain_batch(
+    kind, form, candidates, history, make_schema
+):
+    schema = make_schema(**form)
+    assert_scores(build_kind(kind, schema), *make_request(schema, candidates, history))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "users"),
-    [("din", ()), ("sim", (9, 4))],
-)
-def test_any_number_of_user_features(build, kind, users):
-    model, schema = build(kind, users=users)
-    one, plain = make_request(schema, 2, 5)
-    np.testing.assert_allclose(
-        model.forward(one).logits, model.forward(plain).logits, rtol=2e-5, atol=2e-6
-    )
-
-
-@pytest.mark.parametrize("history", [0, 7, 10])
-def test_time_intervals_go_with_the_history(build, history):
-    model, schema = build("sim", intervals=True)
-    one, plain = make_request(schema, 5, history)
-    values = tf.range(history, dtype=tf.float32) * 3.0
-    for columns, rows in ((one, 1), (plain, 5)):
-        columns["intervals__values"] = tf.tile(values, [rows])
-        columns["intervals__offsets"] = tf.range(rows + 1) * history
-    np.testing.assert_allclose(
-        model.forward(one).logits, model.forward(plain).logits, rtol=2e-5, atol=2e-6
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "kind", ["sim_hard", "sim_heads", "sim_similarity", "din_counts", "twin_separate"]
-)
-def test_in_a_graph_that_knows_neither_users_nor_candidates(build, kind):
-    model, schema = build(kind)
-    one, plain = make_request(schema, 7, 5)
-    signature = {n: tf.TensorSpec([None] * c.shape.rank, c.dtype) for n, c in one.items()}
-
-    @tf.function(input_signature=[signature], autograph=False)
-    def score(columns):
-        return model.forward(columns).logits
-
-    expected = model.forward(plain).logits
-    np.testing.assert_allclose(score(one), expected, rtol=2e-5, atol=2e-6)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["din", "dien", "sim", "sim_hard", "eta", "sdim", "twin", "stca"])
-def test_users_with_as_many_candidates_each(build, kind):
-    model, schema = build(kind)
+def test_users_with_as_many_candidates_each(kind, built, schema):
     histories = (0, 1, 4, 9, 10)
     requests = [make_request(schema, 3, history, seed=history) for history in histories]
     users, plain = {}, {}
@@ -125,29 +72,21 @@ def test_users_with_as_many_candidates_each(build, kind):
             if name.endswith("__offsets"):
                 lengths = np.repeat(histories, times)
                 together[name] = tf.constant(np.cumsum([0, *lengths]), tf.int32)
-    np.testing.assert_allclose(
-        model.forward(users).logits, model.forward(plain).logits, rtol=2e-5, atol=2e-6
-    )
+    assert_scores(built(kind), users, plain)
+    none, _ = make_request(schema, 0, 5)
+    assert built(kind).forward(none).logits.shape == (0, 1)
 
 
-@pytest.mark.parametrize("kind", ["din", "sim", "sdim", "stca"])
-def test_no_candidates_have_no_scores(build, kind):
-    model, schema = build(kind)
-    one, _ = make_request(schema, 0, 5)
-    assert model.forward(one).logits.shape == (0, 1)
+@pytest.mark.parametrize("kind", ["sim_hard", "din_counts", "twin_separate"])
+def test_in_a_graph_that_knows_neither_users_nor_candidates(kind, built, schema):
+    one, plain = make_request(schema, 7, 5)
+    signature = {n: tf.TensorSpec([None] * c.shape.rank, c.dtype) for n, c in one.items()}
 
+    @tf.function(input_signature=[signature], autograph=False)
+    def score(columns):
+        return built(kind).forward(columns).logits
 
-def test_in_float16_the_scores_agree_to_its_rounding(make_schema):
-    tf.keras.utils.set_random_seed(5)
-    tf.keras.mixed_precision.set_global_policy("mixed_float16")
-    try:
-        model = build_model("sim", make_schema(), embedding_dim=4, long_seq_length=6, top_k=3)
-    finally:
-        tf.keras.mixed_precision.set_global_policy("float32")
-    one, plain = make_request(make_schema(), 7, 9)
-    np.testing.assert_allclose(
-        model.forward(one).logits, model.forward(plain).logits, rtol=5e-3, atol=5e-3
-    )
+    np.testing.assert_allclose(score(one), built(kind).forward(plain).logits, **CLOSE)
 
 
 @tf.keras.utils.register_keras_serializable(package="merlin_sim_tests")
@@ -168,8 +107,8 @@ def test_a_block_of_ones_own_has_the_scores_of_its_plain_batch(make_schema):
     schema = make_schema(users=(9, 4))
     model = DoubledModel.from_schema(schema, embedding_dim=4)
     one, plain = make_request(schema, 7, 5)
-    expected = model.forward(plain).logits
-    np.testing.assert_allclose(model.forward(one).logits, expected, rtol=2e-5, atol=2e-6)
+    assert_scores(model, one, plain)
     model_of_parent = DINModel.from_schema(schema, embedding_dim=4)
     model_of_parent.set_weights(model.get_weights())
+    expected = model.forward(plain).logits
     assert np.abs(model_of_parent.forward(plain).logits - expected).max() > 1e-4

@@ -7,29 +7,13 @@ import json
 import merlin.models.tf as mm
 import numpy as np
 import pytest
-import tensorflow as tf
 from grouped_batches import WEIGHT, grouped_batch, losses_and_gradients
+from interest_kinds import build_kind
 
-from merlin_sim.models import build_model
 from merlin_sim.models.known_families import find_family
 from merlin_sim.models.saving import named_variables, table_names
 
-KINDS = {
-    "din": {},
-    "din with the activation unit": {"attention": "activation_unit"},
-    "sim": {"long_seq_length": 7, "top_k": 3},
-    "sim with heads": {"long_seq_length": 7, "top_k": 3, "heads": 2},
-    "twin": {"long_seq_length": 7, "top_k": 3, "heads": 2, "stage_one": True},
-}
 BY = "attention_embedding"
-
-
-def build(kind, schema, **options):
-    tf.keras.utils.set_random_seed(5)
-    model = build_model(kind.split()[0], schema, embedding_dim=4, **KINDS[kind], **options)
-    for variable in model.trainable_variables:  # away from zero biases and equal slopes
-        variable.assign_add(tf.random.normal(variable.shape, stddev=0.3))
-    return model
 
 
 def taken(name):
@@ -40,16 +24,20 @@ def taken(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "width"), zip(KINDS, (4, 6, 6, 4, 6), strict=True))
-def test_with_equal_tables_it_is_the_model_with_one_and_gradients_add_up(kind, width, make_schema):
+@pytest.mark.parametrize(
+    ("kind", "width"),
+    [("din", 4), ("din_activation_unit", 6), ("sim", 6), ("sim_heads", 4), ("twin", 6)],
+)
+def test_with_equal_tables_it_is_the_model_with_one_and_gradients_add_up(kind, width, schema):
     """Those of attention are as wide as those that are given, whatever the others are."""
-    schema = make_schema()
+    more = {"stage_one": True} if kind == "twin" else {}
     one, two = (
-        build(
+        build_kind(
             kind,
             schema,
             separate_attention=separate,
             tables=None if width == 4 else {"item_0": mm.EmbeddingTable(6, schema["item_0"])},
+            **more,
         )
         for separate in (False, True)
     )
@@ -76,11 +64,9 @@ def test_with_equal_tables_it_is_the_model_with_one_and_gradients_add_up(kind, w
     assert all(np.any(gradient) for name, gradient in parts.items() if BY in name)
 
 
-@pytest.mark.slow
-def test_a_model_with_a_table_of_another_width_is_made_again_of_its_configuration(make_schema):
-    schema = make_schema()
+def test_a_model_with_a_table_of_another_width_is_made_again_of_its_configuration(schema):
     tables = {"item_0": mm.EmbeddingTable(6, schema["item_0"])}
-    model = build("twin", schema, separate_attention=True, tables=tables)
+    model = build_kind("twin", schema, separate_attention=True, tables=tables)
     embedding = model.body.attention_embedding
     assert embedding.width_of["item_0"] == 6 and embedding.width_of["item_1"] == 4
     copy = type(model).from_config(json.loads(json.dumps(model.get_config())))
@@ -89,16 +75,12 @@ def test_a_model_with_a_table_of_another_width_is_made_again_of_its_configuratio
     assert alone.width_of == embedding.width_of
 
 
-@pytest.mark.slow
-def test_a_plan_of_tables_has_those_of_attention_too(make_schema):
-    schema = make_schema()
-    model, family = build("sim", schema, separate_attention=True), find_family("sim")
-    planned = {table.name: table for table in family.tables(schema, model.options)}
+def test_a_plan_of_tables_has_those_of_attention_too(schema, built):
+    model = built("sim_separate")
+    planned = {table.name: table for table in find_family("sim").tables(schema, model.options)}
     assert set(planned) == set(table_names(model).values())
     variables = named_variables(model)
     for name, table in table_names(model).items():
         assert variables[name].shape == [planned[table].rows, planned[table].width]
-    assert {name for name in planned if name.endswith("_attention")} == {
-        "item_0_attention",
-        "item_1_attention",
-    }
+    of_attention = {name for name in planned if name.endswith("_attention")}
+    assert of_attention == {"item_0_attention", "item_1_attention"}

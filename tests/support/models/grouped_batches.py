@@ -71,3 +71,11 @@ def losses_and_gradients(model, columns, labels, weight=None):
     zero = tf.UnconnectedGradients.ZERO
     found = tape.gradient(losses.total_loss, variables, unconnected_gradients=zero)
     return losses, logits, [tf.convert_to_tensor(gradient) for gradient in found]
+
+
+def assert_same_steps(ours, theirs):
+    """Compare what :func:`losses_and_gradients` gave."""
+    np.testing.assert_allclose(ours[1], theirs[1], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(ours[0], theirs[0], rtol=1e-5)
+    for one, other in zip(ours[2], theirs[2], strict=True):
+        assert np.linalg.norm(one - other) <= 1e-5 * max(np.linalg.norm(other), 1e-2)

@@ -1,5 +1,11 @@
 """Models of histories in small, one for each way of being made; made for histories of 10."""
 
+from __future__ import annotations
+
+import tensorflow as tf
+
+from merlin_sim.models import build_model
+
 OPTIONS = {
     "din": {},
     "din_activation_unit": {"attention": "activation_unit"},
@@ -39,3 +45,14 @@ OPTIONS = {
     },
     "dien_summary": {"long_seq_length": 3, "history_prototypes": 3, "recent_length": 6},
 }
+MODELS = tuple(kind for kind in OPTIONS if "_" not in kind)
+
+
+def build_kind(kind, schema, **options):
+    """Make a model of a kind whose biases are not zero and whose slopes differ."""
+    tf.keras.utils.set_random_seed(5)
+    options = {"embedding_dim": 4, **OPTIONS[kind], **options}
+    model = build_model(kind.split("_")[0], schema, **options)
+    for variable in model.trainable_variables:
+        variable.assign_add(tf.random.normal(variable.shape, stddev=0.3))
+    return model

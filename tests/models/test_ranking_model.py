@@ -20,6 +20,7 @@ from merlin_sim.schemas.dataset import DatasetDirectory
 SMALL = {"embedding_dim": 8, "bottom_mlp_dims": (16, 8), "top_mlp_dims": (16, 1)}
 CROSS = {**SMALL, "embedding_dims": (4, 8, 4), "cross_layers": 2, "cross_rank": 3}
 OPTIONS = {"dlrm": SMALL, "dcnv2": CROSS}
+FULL_RANK = ("dcnv2", {**CROSS, "cross_rank": None})
 every_model = pytest.mark.parametrize("model_type", list(OPTIONS))
 
 
@@ -43,32 +44,26 @@ def test_it_starts_as_published(model_type):
     assert bias.std() == pytest.approx(200**-0.5, rel=0.2)
 
 
-@every_model
-@pytest.mark.parametrize(
-    "form",
-    [{"numbers": 0}, {"cardinalities": (1, 5, 2)}, {"numbers": 1, "cardinalities": (3, 3, 3)}],
+FORMS = (
+    {"numbers": 0, "cardinalities": (4, 5, 2)},
+    {"cardinalities": (1, 5, 2)},  # a column whose every key is rare
+    {"numbers": 1, "cardinalities": (3, 3, 3)},
 )
-def test_any_number_of_columns_of_any_size(model_type, form):
-    """A table of one row too: a column whose every key is rare."""
-    if model_type == "dlrm" and form.get("numbers") == 0:
-        form = {**form, "cardinalities": (4, 5, 2)}
-    model = build_model(model_type, ranking_schema(**form), **OPTIONS[model_type])
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+@pytest.mark.parametrize("options", [*OPTIONS.items(), FULL_RANK], ids=["dlrm", "dcnv2", "full"])
+def test_any_number_of_columns_of_any_size(options, form):
+    model = build_model(options[0], ranking_schema(**form), **options[1])
     copy = type(model).from_config(model.get_config())
     copy.set_weights(model.get_weights())
     columns, labels = batch_of(5, **form)
     losses, logits = model.compute_step(columns, labels)
     assert np.isfinite(float(losses.total_loss)) and logits.shape == [5, 1]
     np.testing.assert_array_equal(copy.forward(columns).logits, model.forward(columns).logits)
-
-
-@every_model
-def test_a_batch_of_one_is_a_row(model_type):
-    model = build_model(model_type, ranking_schema(), **OPTIONS[model_type])
-    columns, _ = batch_of(4)
-    together = model.forward(columns).logits
-    for row in range(4):
+    for row in range(5):
         alone = model.forward({name: values[row : row + 1] for name, values in columns.items()})
-        np.testing.assert_allclose(alone.logits, together[row : row + 1], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(alone.logits, logits[row : row + 1], rtol=1e-5, atol=1e-6)
 
 
 def test_half_precision_keeps_tables_and_logits_whole():
@@ -101,37 +96,19 @@ def test_fit_evaluate_and_predict_take_a_directory(model_type, tmp_path):
     np.testing.assert_allclose(load_model(tmp_path / "saved")(columns), predicted, rtol=1e-6)
 
 
-@pytest.mark.slow
 def test_the_block_chains_as_merlins_do():
-    schema = ranking_schema()
-    model = mm.Model(DLRMBlock.from_schema(schema, **SMALL), mm.BinaryOutput("clicked"))
+    model = mm.Model(DLRMBlock.from_schema(ranking_schema(), **SMALL), mm.BinaryOutput("clicked"))
     model.compile("adam", run_eagerly=True)
     columns, labels = batch_of(8)
-    model.train_on_batch({name: value[:, None] for name, value in columns.items()}, labels)
+    model.train_step(({name: value[:, None] for name, value in columns.items()}, labels))
 
 
-def test_cross_layers_of_full_rank_have_one_square_kernel():
-    model = build_model("dcnv2", ranking_schema(), **{**CROSS, "cross_rank": None})
-    cross = model.body.cross
-    wide = model.body.joined_dim
-    assert [weight.shape for weight in cross.trainable_weights] == [[wide, wide], [wide]] * 2
-    columns, labels = batch_of(4)
-    losses, _ = model.compute_step(columns, labels)
-    assert np.isfinite(float(losses.total_loss))
-    assert type(model).from_config(model.get_config()).options.cross_rank is None
-
-
-def test_missing_columns_are_named():
+def test_missing_columns_are_named_and_what_would_be_ignored_is_refused():
     model = build_model("dlrm", ranking_schema(), **SMALL)
     columns, _ = batch_of(2)
     del columns["number_1"]
     with pytest.raises(OptionError, match="DLRMBlock is missing columns: number_1"):
         model.forward(columns)
-
-
-@every_model
-def test_a_model_refuses_what_it_would_ignore(model_type):
-    model = build_model(model_type, ranking_schema(), **OPTIONS[model_type])
     with pytest.raises(OptionError, match="does not take `post`.*mm.Model"):
         type(model)(ranking_schema(), model.options, post=tf.keras.layers.Activation("relu"))
 

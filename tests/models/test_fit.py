@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 from steps_in_graph import on_batches
@@ -25,6 +26,7 @@ SMALL = {"embedding_dim": 4, "stage_two_mlp_dims": (8, 4)}
 DIEN = {**SMALL, "long_seq_length": 7, "aux_mlp_dims": (8, 4)}
 OPTIONS = {"din": SMALL, "dien": DIEN, "sim": {**DIEN, "top_k": 3, "stage_one_mlp_dims": (8,)}}
 BATCH = 16
+IN_ORDER = {"batch_size": BATCH, "shuffle": False, "verbose": 0}
 
 
 def small_model(model_type, schema, dtype="float32"):
@@ -49,60 +51,65 @@ def steps_by_hand(model, dataset, optimizer, epochs, active=False):
     return optimizer, result
 
 
-def assert_same_weights(ours, theirs):
-    for one, other in zip(ours.trainable_variables, theirs.trainable_variables, strict=True):
+def assert_same(ours, theirs):
+    for one, other in zip(ours, theirs, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.fixture(scope="session")
+def assert_same_weights(ours, theirs):
+    assert_same(ours.trainable_variables, theirs.trainable_variables)
+
+
+@pytest.fixture(scope="module")
+def dataset(make_datasets, tmp_path_factory):
+    """Forty rows: two batches and a half."""
+    return make_datasets(tmp_path_factory.mktemp("data"))(ragged=True, rows=40)
+
+
+@pytest.fixture(scope="module")
 def rows(make_schema, make_columns, as_batch):
     """Padded columns of a few rows, and their labels."""
     schema = make_schema(ragged=False)
     return schema, *as_batch(make_columns(schema, 40), 10, ragged=False)
 
 
-@pytest.mark.parametrize(("name", "optimizer"), [("lazy_adam", LazyAdam), ("adam", Adam)])
-def test_fit_ends_with_the_weights_of_the_command_lines_step(name, optimizer, make_dataset):
-    dataset = make_dataset(ragged=True, rows=40)
+def test_fit_ends_with_the_weights_of_the_command_lines_step(dataset):
     fitted, stepped = (small_model("din", dataset.schema) for _ in range(2))
-    fitted.compile(optimizer(0.05))
-    history = fitted.fit(dataset, batch_size=BATCH, epochs=2, shuffle=False, verbose=0).history
-    by_hand, last = steps_by_hand(stepped, dataset, name, epochs=2)
+    fitted.compile(LazyAdam(0.05))
+    history = fitted.fit(dataset, epochs=2, **IN_ORDER).history
+    by_hand, last = steps_by_hand(stepped, dataset, "lazy_adam", epochs=2)
     assert_same_weights(fitted, stepped)
-    for one, other in zip(fitted.optimizer.variables, by_hand.variables, strict=True):
-        assert one.name == other.name
-        np.testing.assert_array_equal(one, other)
+    names = [[variable.name for variable in of.variables] for of in (fitted.optimizer, by_hand)]
+    assert names[0] == names[1]
+    assert_same(fitted.optimizer.variables, by_hand.variables)
     assert history["loss_batch"][-1] == last.losses[0].numpy()
 
 
-def test_mixed_precision_scales_the_loss_as_the_command_line_does(make_dataset):
-    dataset = make_dataset(ragged=True, rows=40)
+def test_mixed_precision_scales_the_loss_as_the_command_line_does(dataset):
     fitted, stepped = (small_model("din", dataset.schema, "mixed_float16") for _ in range(2))
     fitted.compile(Adam(0.05))
     assert type(fitted.optimizer) is Adam and fitted.loss_scale.active
-    fitted.fit(dataset, batch_size=BATCH, shuffle=False, verbose=0)
+    fitted.fit(dataset, **IN_ORDER)
     steps_by_hand(stepped, dataset, "adam", epochs=1, active=True)
     assert_same_weights(fitted, stepped)
     assert fitted.loss_scale.good_steps.numpy() == 3
     # A gradient that overflows changes no weight and halves the scale.
     before = fitted.get_weights()
     fitted.loss_scale.scale.assign(3e38)
-    fitted.fit(dataset, batch_size=BATCH, steps_per_epoch=1, shuffle=False, verbose=0)
-    for one, other in zip(before, fitted.get_weights(), strict=True):
-        np.testing.assert_array_equal(one, other)
+    fitted.fit(dataset, steps_per_epoch=1, **IN_ORDER)
+    assert_same(before, fitted.get_weights())
     assert fitted.loss_scale.scale.numpy() == np.float32(1.5e38)
 
 
-def test_one_program_leaves_all_as_it_was_where_a_gradient_overflows(make_dataset, monkeypatch):
+def test_one_program_leaves_all_as_it_was_where_a_gradient_overflows(dataset, monkeypatch):
     def wait(*branches, **named):
         raise AssertionError("a GPU would wait for this choice")
 
     monkeypatch.setattr(tf, "cond", wait)
-    dataset = make_dataset(ragged=True, rows=40)
     model = small_model("din", dataset.schema, "mixed_float16")
     with gpu_forms(True):
         model.compile(Adam(0.05), metrics=[], jit_compile=True)
-        fit = functools.partial(model.fit, dataset, batch_size=BATCH, shuffle=False, verbose=0)
+        fit = functools.partial(model.fit, dataset, **IN_ORDER)
         begun = model.get_weights()
         fit()
         state = [*model.trainable_variables, *model.optimizer.variables]
@@ -110,8 +117,7 @@ def test_one_program_leaves_all_as_it_was_where_a_gradient_overflows(make_datase
         assert not np.array_equal(begun[0], model.get_weights()[0])
         model.loss_scale.scale.assign(3e38)
         fit(steps_per_epoch=1)
-    for one, other in zip(before, state, strict=True):
-        np.testing.assert_array_equal(one, other)
+    assert_same(before, state)
     assert model.loss_scale.scale.numpy() == np.float32(1.5e38)
     assert model.loss_scale.good_steps.numpy() == 0
 
@@ -126,18 +132,16 @@ def test_the_gradient_of_a_table_stays_rows(rows):
             super().update_step(gradient, variable)
 
     kinds = {}
-    model.compile(Noting(0.1), metrics=[])
-    model.fit(columns, labels, batch_size=20, verbose=0)
+    model.compile(Noting(0.1), metrics=[], run_eagerly=True)
+    model.fit(columns, labels, batch_size=40, verbose=0)
     tables = {variable.name for variable in model.body.embedding.trainable_variables}
     assert tables and {name for name, is_rows in kinds.items() if is_rows} == tables
 
 
-def test_orders_depend_on_the_seed_and_the_epoch(make_dataset):
-    dataset = make_dataset(ragged=True, rows=40)
-    losses = []
+def test_orders_depend_on_the_seed_and_the_epoch(dataset):
+    losses, model = [], small_model("din", dataset.schema)
+    model.compile(SGD(0.0), metrics=[])
     for seed in (3, 3, 4):
-        model = small_model("din", dataset.schema)
-        model.compile(SGD(0.0), metrics=[])
         tf.keras.utils.set_random_seed(seed)
         fitted = model.fit(dataset, batch_size=20, epochs=2, verbose=0)
         losses.append(fitted.history["loss_batch"])
@@ -146,8 +150,7 @@ def test_orders_depend_on_the_seed_and_the_epoch(make_dataset):
     assert losses[0][0] != losses[0][1]
 
 
-def test_predictions_stand_in_stored_order(make_dataset):
-    dataset = make_dataset(ragged=True, rows=40)
+def test_predictions_stand_in_stored_order(dataset):
     model = small_model("din", dataset.schema)
     expected = [model(columns) for columns, _ in feed_of(model, dataset)]
     received = model.predict(dataset, batch_size=7)
@@ -155,23 +158,25 @@ def test_predictions_stand_in_stored_order(make_dataset):
     np.testing.assert_array_equal(model.predict(dataset, batch_size=7, steps=2), received[:14])
 
 
-def test_epochs_of_so_many_steps_go_on_through_the_data(make_dataset):
-    dataset = make_dataset(ragged=True, rows=40)
+def test_epochs_of_so_many_steps_go_on_through_the_data(dataset):
     model = small_model("din", dataset.schema)
     model.compile(SGD(0.0), metrics=[])
-    arguments = {"batch_size": BATCH, "shuffle": False, "verbose": 0}
-    history = model.fit(dataset, epochs=3, steps_per_epoch=2, **arguments).history
+    history = model.fit(dataset, epochs=3, steps_per_epoch=2, **IN_ORDER).history
     assert model.optimizer.iterations.numpy() == 6
     # A pass has three batches: the epochs end with its second, its first and its third.
     ends = [batch for _ in range(2) for batch in feed_of(model, dataset)][1::2]
     expected = [model.compute_step(*batch, training=False)[0].total_loss for batch in ends]
     np.testing.assert_allclose(history["loss_batch"], expected, rtol=1e-5)
-    model.fit(dataset, epochs=5, initial_epoch=3, **arguments)
+    model.fit(dataset, epochs=5, initial_epoch=3, **IN_ORDER)
     assert model.optimizer.iterations.numpy() == 6 + 2 * 3
+    feed = feed_of(model, dataset)  # one's own
+    assert isinstance(feed, Loader)
+    model.fit(feed, epochs=2, verbose=0)
+    assert model.optimizer.iterations.numpy() == 6 + 4 * 3 and feed.epoch == 2
+    assert model.evaluate(feed, verbose=0, return_dict=True)["loss"] > 0
 
 
-def test_keras_callbacks(make_dataset, tmp_path):
-    dataset = make_dataset(ragged=True, rows=40)
+def test_keras_callbacks(dataset, tmp_path):
     model = small_model("dien", dataset.schema)
     model.compile("adam", metrics=["auc"])
     callbacks = tf.keras.callbacks
@@ -203,8 +208,7 @@ def test_keras_callbacks(make_dataset, tmp_path):
     copy.compile("adam")
     copy.load_weights(tmp_path / "weights")
     assert_same_weights(copy, model)
-    for one, other in zip(copy.optimizer.variables, model.optimizer.variables, strict=True):
-        np.testing.assert_array_equal(one, other)
+    assert_same(copy.optimizer.variables, model.optimizer.variables)
 
 
 class MakesFunctionsAnew(tf.keras.callbacks.Callback):
@@ -220,12 +224,11 @@ class MakesFunctionsAnew(tf.keras.callbacks.Callback):
         self.model.make_predict_function(force=True)
 
 
-def test_functions_that_are_made_anew_are_those_of_the_dataset(make_dataset):
-    dataset = make_dataset(ragged=True, rows=40)
+def test_functions_that_are_made_anew_are_those_of_the_dataset(dataset):
     plain, anew = (small_model("din", dataset.schema) for _ in range(2))
     found = []
     for model, callbacks in ((plain, []), (anew, [MakesFunctionsAnew()])):
-        model.compile("adam")
+        model.compile("adam", metrics=[])
         given = {"batch_size": BATCH, "verbose": 0, "callbacks": callbacks}
         model.fit(dataset, epochs=2, shuffle=False, **given)
         loss = model.evaluate(dataset, return_dict=True, **given)["loss"]
@@ -235,13 +238,12 @@ def test_functions_that_are_made_anew_are_those_of_the_dataset(make_dataset):
     np.testing.assert_array_equal(found[0][1], found[1][1])
 
 
-def test_class_weights_are_sample_weights(make_dataset):
-    dataset = make_dataset(ragged=True, rows=40)
+def test_class_weights_are_sample_weights(dataset):
     by_class, by_sample = (small_model("din", dataset.schema) for _ in range(2))
     feed = open_loader(dataset, "train", list(by_class.training_columns), 40, Ranks())
     ((columns, labels),) = list(feed)
-    for model in (by_class, by_sample):
-        model.compile(SGD(0.5), metrics=[], weighted_metrics=["auc"])
+    by_class.compile(SGD(0.5), metrics=[])
+    by_sample.compile(SGD(0.5), metrics=[], weighted_metrics=["auc"], run_eagerly=True)
     by_class.fit(dataset, batch_size=40, shuffle=False, class_weight={0: 0.5, 1: 3.0}, verbose=0)
     weight = tf.where(labels > 0, 3.0, 0.5)
     fitted = by_sample.fit(columns, labels, 40, sample_weight=weight, shuffle=False, verbose=0)
@@ -250,22 +252,13 @@ def test_class_weights_are_sample_weights(make_dataset):
     assert "weighted_auc" in fitted.history
 
 
-def test_eager_and_compiled_fit_agree(rows):
-    schema, columns, labels = rows
-    models = [small_model("din", schema) for _ in range(2)]
-    for model, eager in zip(models, (True, False), strict=True):
-        model.compile("adam", metrics=["auc"], run_eagerly=eager)
-        model.fit(columns, labels, batch_size=20, shuffle=False, verbose=0)
-    for one, other in zip(*(model.get_weights() for model in models), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
-
-
-def test_keras_own_optimizers_work(rows):
+def test_keras_own_optimizers_work_eagerly_and_compiled(rows):
     schema, columns, labels = rows
     models = [small_model("din", schema) for _ in range(3)]
     optimizers = SGD(0.5), tf.keras.optimizers.SGD(0.5), tf.keras.optimizers.legacy.SGD(0.5)
     for model, optimizer in zip(models, optimizers, strict=True):
-        model.compile(optimizer, metrics=[])
+        eagerly = optimizer is not optimizers[1]
+        model.compile(optimizer, metrics=["auc"] if eagerly else [], run_eagerly=eagerly)
         assert model.optimizer is optimizer
         model.fit(columns, labels, batch_size=20, shuffle=False, verbose=0)
     for other in models[1:]:
@@ -274,8 +267,6 @@ def test_keras_own_optimizers_work(rows):
 
 
 def test_an_error_in_the_data_keeps_its_words(make_dataset):
-    import pandas as pd
-
     dataset = make_dataset(ragged=True, rows=40)
     (path,) = dataset.files("train")
     frame = pd.read_parquet(path)
@@ -287,30 +278,28 @@ def test_an_error_in_the_data_keeps_its_words(make_dataset):
         model.fit(dataset, batch_size=10, shuffle=False, verbose=0)
 
 
-def test_a_feed_of_ones_own(make_dataset):
-    dataset = make_dataset(ragged=True, rows=40)
-    model = small_model("din", dataset.schema)
-    model.compile("adam", metrics=[])
-    feed = feed_of(model, dataset)
-    assert isinstance(feed, Loader)
-    model.fit(feed, epochs=2, verbose=0)
-    assert model.optimizer.iterations.numpy() == 2 * 3 and feed.epoch == 2
-    assert model.evaluate(feed, verbose=0, return_dict=True)["loss"] > 0
+REFUSED = [
+    ({"loss": {"other": "mse"}}, "`loss` should be for the one output, 'label/binary_output'"),
+    ({"loss": ["mse", "mse"]}, "`loss` should be for the one output"),
+    ({"loss_weights": {"other": 2.0}}, "`loss_weights` should be for the one output"),
+    ({"metrics": {"other": ["auc"]}}, "`metrics` should be for the one output"),
+    ({"loss_weights": "heavy"}, "`loss_weights` should be a number. Received: 'heavy'"),
+]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"loss": {"other": "mse"}}, "`loss` should be for the one output, 'label/binary_output'"),
-        ({"loss": ["mse", "mse"]}, "`loss` should be for the one output"),
-        ({"loss_weights": {"other": 2.0}}, "`loss_weights` should be for the one output"),
-        ({"metrics": {"other": ["auc"]}}, "`metrics` should be for the one output"),
-        ({"loss_weights": "heavy"}, "`loss_weights` should be a number. Received: 'heavy'"),
-    ],
-)
-def test_what_cannot_be_honoured_is_refused(arguments, message, rows):
-    with pytest.raises(OptionError, match=message):
-        small_model("din", rows[0]).compile("adam", **arguments)
+def test_metrics_of_the_one_output_are_reported_and_what_cannot_be_honoured_is_refused(rows):
+    schema, columns, labels = rows
+    model = small_model("din", schema)
+    for arguments, message in REFUSED:
+        with pytest.raises(OptionError, match=message):
+            model.compile("adam", **arguments)
+    for metrics, name in (
+        (["mse"], "mean_squared_error"),
+        ({"label/binary_output": ["precision"]}, "precision"),
+    ):
+        model.compile("adam", metrics=metrics, run_eagerly=True)
+        logs = model.evaluate(columns, labels, batch_size=20, verbose=0, return_dict=True)
+        assert set(logs) == {"loss", "loss_batch", name} and 0 <= logs[name] <= 1
 
 
 def test_a_loss_given_to_compile_takes_the_place_of_the_evaluated_one(rows):
@@ -335,18 +324,3 @@ def test_a_loss_given_to_compile_takes_the_place_of_the_evaluated_one(rows):
     expected = 2 * np.mean((labels.numpy() - probabilities) ** 2)
     np.testing.assert_allclose(squared.total_loss - nothing.total_loss, expected, rtol=1e-4)
     assert objective().total_loss == published.total_loss
-
-
-@pytest.mark.parametrize(
-    ("metrics", "name"),
-    [
-        (["mse"], "mean_squared_error"),
-        ({"label/binary_output": ["precision"]}, "precision"),
-    ],
-)
-def test_metrics_by_name_and_function(metrics, name, rows):
-    schema, columns, labels = rows
-    model = small_model("din", schema)
-    model.compile("adam", metrics=metrics)
-    logs = model.evaluate(columns, labels, batch_size=20, verbose=0, return_dict=True)
-    assert set(logs) == {"loss", "loss_batch", name} and 0 <= logs[name] <= 1
