@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
-from merlin.io import Dataset
-from merlin.schema import ColumnSchema, Schema, Tags
+from gpu_kernels import without_gpu_kernel
 from small_logs import LONGEST, make_table, open_dataset, write_files
 from stand_in import SHORT_OF_MEMORY
 
@@ -59,29 +58,43 @@ def assert_same(expected, received):
 
 
 @pytest.mark.filterwarnings("error:.*were read on the host")
-@pytest.mark.parametrize("shuffle", [False, True])
-@pytest.mark.parametrize("ragged", [False, True])
-@pytest.mark.parametrize("memory", [0, 100])
+@pytest.mark.parametrize(
+    ("shuffle", "ragged", "memory"), [(True, True, 0), (False, False, 100), (True, False, 0)]
+)
 def test_batches_are_those_of_the_cpu(tmp_path, gpu, shuffle, ragged, memory):
     dataset = open_dataset(write_files(tmp_path, [[30, 11], [15]], ragged=ragged), ragged=ragged)
     options = {"shuffle": shuffle, "seed": 3, "window_rows": 16, "data_memory_mb": memory}
     expected = collect(RowLoader(dataset, 8, **options))
     read = gpu()
-    assert_same(expected, collect(RowLoader(dataset, 8, **options)))
+    received = collect(RowLoader(dataset, 8, **options))
+    assert_same(expected, received)
     assert len(set(read)) == 3 and (len(read) == 3 or not memory)  # by Merlin's loader
+    kinds = {received[0][0][name].dtype for name in ("item", "history")}
+    assert kinds == {np.dtype(np.int64)}, "a type that stays on the device"
 
 
-@pytest.mark.parametrize("rank", [0, 1, 2])
-def test_each_rank_gets_its_rows_of_the_cpu(tmp_path, gpu, rank):
+def test_each_rank_gets_its_rows_of_the_cpu(tmp_path, gpu):
     dataset = open_dataset(write_files(tmp_path, [[7, 30, 0, 3], [15, 8]]))
-    ranks = {"global_size": 3, "global_rank": rank}
-    options = {"shuffle": True, "seed": 5, "window_rows": 24, **ranks}
-    expected = collect(RowLoader(dataset, 4, **options))
+
+    def loaders():
+        ranks = ({"global_size": 3, "global_rank": rank} for rank in range(3))
+        return [RowLoader(dataset, 4, shuffle=True, seed=5, window_rows=24, **r) for r in ranks]
+
+    by_rank = [collect(loader) for loader in loaders()]
     gpu()
-    assert_same(expected, collect(RowLoader(dataset, 4, **options)))
-    later = RowLoader(dataset, 4, **options)
-    later.start_at(0, 3)
-    assert_same(expected[3:], collect(later))
+    for expected, loader in zip(by_rank, loaders(), strict=True):
+        assert_same(expected, collect(loader))
+        loader.start_at(0, 3)
+        assert_same(expected[3:], collect(loader))
+
+
+def test_a_gpu_has_a_kernel_for_all_that_is_as_large_as_a_batch(tmp_path, gpu):
+    dataset = open_dataset(write_files(tmp_path, [[70]]))
+    gpu()
+    loader = RowLoader(dataset, 32, shuffle=True)
+    make = tf.function(loader.make, autograph=False)
+    graph = make.get_concrete_function(next(loader.inputs())).graph
+    assert without_gpu_kernel(graph, at_least=10) == []
 
 
 def test_what_lies_before_the_first_step_is_not_read(tmp_path, gpu):
@@ -91,60 +104,6 @@ def test_what_lies_before_the_first_step_is_not_read(tmp_path, gpu):
     loader.start_at(0, 4)
     assert len(collect(loader)) == 2
     assert [number for _, number in read] == [1, 2]
-
-
-def test_ids_come_in_the_type_that_stays_on_the_device(tmp_path, gpu):
-    dataset = open_dataset(write_files(tmp_path, [[9]]))
-    expected = collect(RowLoader(dataset, 4))
-    gpu()
-    received = collect(RowLoader(dataset, 4))
-    assert_same(expected, received)
-    assert {received[0][0][name].dtype for name in ("item", "history")} == {np.dtype(np.int64)}
-
-
-def kernels_of(op, kind, attribute="T"):
-    """The arguments that a device's kernels of an op for a type have on the host, by kernel."""
-    from tensorflow.python.framework import kernels
-
-    return [
-        list(kernel.host_memory_arg)
-        for kernel in kernels.get_registered_kernels_for_op(op).kernel
-        if kernel.device_type in ("GPU", "DEFAULT")
-        for constraint in kernel.constraint
-        if constraint.name == attribute
-        and kind.as_datatype_enum in constraint.allowed_values.list.type
-    ]
-
-
-@pytest.mark.parametrize(("kind", "on_host"), [(tf.int32, True), (tf.int64, False)])
-def test_tensorflow_takes_int32_arguments_to_the_host(kind, on_host):
-    """Why ids are not compact on a GPU, of which this TensorFlow has the kernels."""
-    for op, argument in {"_Arg": "output", "StridedSlice": "input", "ConcatV2": "values"}.items():
-        found = kernels_of(op, kind)
-        assert found and (argument in found[0]) == on_host
-
-
-VALUES_OF = {
-    "GatherV2": ("Tparams", "params"),
-    "StridedSlice": ("T", "input"),
-    "ConcatV2": ("T", "values"),
-    "SelectV2": ("T", "t"),
-    "Reshape": ("T", "tensor"),
-}
-
-
-@pytest.mark.parametrize("op", VALUES_OF)
-@pytest.mark.parametrize("kind", [tf.int64, tf.float32, tf.float64, tf.bool])
-def test_what_rows_are_made_of_has_kernels_on_a_gpu(op, kind):
-    attribute, argument = VALUES_OF[op]
-    found = kernels_of(op, kind, attribute)
-    assert found and not any(argument in on_host for on_host in found)
-
-
-@pytest.mark.parametrize("op", ["Cast"])
-def test_offsets_are_computed_on_a_gpu(op):
-    found = kernels_of(op, tf.int64, "SrcT")
-    assert found and not any("input" in on_host for on_host in found)
 
 
 def test_a_rank_without_rows_in_the_last_step_gets_an_empty_batch(tmp_path, gpu):
@@ -167,37 +126,6 @@ def test_histories_may_be_empty_in_every_row(tmp_path, gpu):
     expected = collect(RowLoader(dataset, 4))
     gpu()
     assert_same(expected, collect(RowLoader(dataset, 4)))
-
-
-FAULTS = {
-    "an id": {"item": pa.array([1, 2, 41, 4, 5, 6])},
-    "a negative id": {"item": pa.array([1, 2, -1, 4, 5, 6])},
-    "an id of a history": {"history": pa.array([[1], [], [5, 99], [1], [1], [1]])},
-    "a label": {"label": pa.array([0.0, 1.0, 0.5, 1.0, 0.0, 1.0], pa.float32())},
-    "a missing id": {"item": pa.array([1, 2, None, 4, 5, 6])},
-    "a missing history": {"history": pa.array([[1], [], None, [1], [1], [1]])},
-    "a missing element": {"history": pa.array([[1], [], [5, None], [1], [1], [1]])},
-    "a short vector": {"look": pa.array([[0.5] * (2 + (row != 2)) for row in range(6)])},
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_what_the_cpu_refuses_is_refused_with_the_same_words(tmp_path, gpu, fault):
-    table = make_table(6).append_column("look", pa.array([[0.5] * 3] * 6))
-    for name, column in FAULTS[fault].items():
-        table = table.set_column(table.column_names.index(name), name, column)
-    path = str(tmp_path / "part.0.parquet")
-    pq.write_table(table, path)
-    tags = ["target_item_numerical", Tags.CONTINUOUS]
-    look = ColumnSchema("look", dtype="float64", tags=tags, dims=(None, 3))
-    schema = Schema([*open_dataset([path]).schema, look])
-    dataset = Dataset([path], engine="parquet", schema=schema, cpu=True, row_groups_per_part=1)
-    with pytest.raises(DataError, match="row 3") as expected:
-        collect(RowLoader(dataset, 4))
-    gpu()
-    with pytest.raises(DataError) as received:
-        collect(RowLoader(dataset, 4))
-    assert str(received.value) == str(expected.value)
 
 
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, gpu):

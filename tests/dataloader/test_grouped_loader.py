@@ -28,7 +28,6 @@ from small_users import (
 
 from merlin_sim.dataloader.draws import place_seed
 from merlin_sim.dataloader.open_loader import open_loader
-from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.dataset import DatasetDirectory
 
@@ -93,40 +92,13 @@ def truth_of(directory, mapping, twins=1):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "users, mapping, candidates",
-    [
-        (ALL_BEFORE, "train", 2),
-        (ALL_BEFORE, "test", 6),
-        (ALL_BEFORE, "train", 16),
-        (EARLIER, "test", 2),
-        (EARLIER, "train", 6),
-        (EARLIER, "test", 16),
-    ],
+    [(ALL_BEFORE, "test", 6), (ALL_BEFORE, "train", 16), (EARLIER, "train", 2)],
     indirect=["users"],
 )
 def test_the_candidates_are_the_samples_and_see_what_those_see(users, mapping, candidates):
     feed = feed_of(users, 10 * candidates, mapping=mapping, candidates=candidates, shuffle=True)
     rows = samples_in(batches_of(feed))
     np.testing.assert_array_equal(in_order(rows), in_order(truth_of(users, mapping)))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("candidates", [4, 12])
-def test_a_position_has_as_many_negatives_as_the_dataset_says(tmp_path, candidates):
-    rules = replace(RULES, negatives_per_positive=3)
-    users = write_users_dataset(tmp_path / "dataset", [[[0, 9, 2, 14, 5], [3, 7]]], rules)
-    for mapping in ("train", "test"):
-        options = {"mapping": mapping, "candidates": candidates, "shuffle": True}
-        feed = feed_of(users, 2 * candidates, **options)
-        batches = batches_of(feed)
-        truth = truth_of(users, mapping, twins=3)
-        np.testing.assert_array_equal(in_order(samples_in(batches, 4)), in_order(truth))
-        assert feed.samples == len(truth)
-        assert all(batch["history_end"].shape[1] == candidates // 4 for batch in batches)
-        whole = np.concatenate([batch["weight"] for batch in batches]).all(axis=1)
-        labels = np.concatenate([batch["label"] for batch in batches])[whole]
-        assert (labels.reshape(-1, 4) == [0, 0, 0, 1]).all()
-    with pytest.raises(MerlinSimError, match="positive multiple of 4.*and 3 negatives"):
-        feed_of(users, 16, candidates=2)
 
 
 @pytest.mark.slow
@@ -156,36 +128,6 @@ def test_no_negative_is_an_item_of_the_history_where_the_dataset_says_so(tmp_pat
         assert not any(row[TARGET] in history[row[USER]] for row in kept)
 
 
-@pytest.mark.parametrize("candidates", [1, 2, 8])
-def test_time_intervals_are_those_of_each_position(tmp_path, candidates):
-    """In minutes; as rows, and of users x candidates a window for each position."""
-    users = write_users_dataset(
-        tmp_path / "users", [[[0, 9, 30], [14, 1]]], time_intervals="minutes"
-    )
-    truth = samples_of(users, "train")
-    wanted = [truth["user"], truth["label"], (truth["when_since_pos"] / 60).astype(np.float32)]
-    found = []
-    for batch in batches_of(feed_of(users, 16, candidates=candidates)) if candidates > 1 else ():
-        assert batch["when_since_pos"].shape == (
-            *batch["history_end"].shape,
-            LONGEST + candidates // 2 - 1,
-        )
-        for row, candidate in zip(*np.nonzero(batch["weight"]), strict=True):
-            end = batch["history_end"][row, candidate // 2]
-            since = batch["when_since_pos"][row, candidate // 2]
-            assert not since[: end - LONGEST].any() and not since[end:].any()
-            of_row = [batch["user"][row], batch["label"][row, candidate]]
-            found.append([*of_row, *since[end - LONGEST : end]])
-    if candidates == 1:
-        for inputs, labels in feed_of(users, 16):
-            columns = [inputs["user"], labels, *inputs["when_since_pos"].numpy().T]
-            found += np.stack(columns, axis=1).tolist()
-    found = np.array(found, np.float32)
-    wanted = np.column_stack(wanted).astype(np.float32)
-    assert len(np.unique(wanted[:, 2:])) > 20
-    np.testing.assert_array_equal(in_order(found), in_order(wanted))
-
-
 def test_a_batch_has_the_agreed_form(users):
     batch = batches_of(feed_of(users, 80, candidates=8))[0]
     length = LONGEST + 3
@@ -208,39 +150,20 @@ def test_with_one_position_a_row_it_is_a_padded_batch(users):
     assert batch["label"][0].tolist() == [0, 1]
 
 
-def test_fillers_count_for_nothing_and_end_where_something_is(users):
+@pytest.mark.parametrize("users", [ALL_BEFORE, EARLIER], indirect=True)
+def test_fillers_count_for_nothing_and_no_row_shows_the_position_of_its_last_candidate(users):
+    """The newest place is the interaction before the last candidate's: nothing of its future."""
     batches = batches_of(feed_of(users, 160, candidates=16))
     filler = np.concatenate([batch["weight"] for batch in batches]) == 0
     assert 0.1 < filler.mean() < 0.9
     for name in ("label", "thing_trgt", "kind_trgt"):
         assert not np.concatenate([batch[name] for batch in batches])[filler].any()
-    ends = np.concatenate([batch["history_end"] for batch in batches])
-    assert ends.min() >= LONGEST
-    assert ends.max() <= LONGEST + 7
-
-
-@pytest.mark.parametrize("users", [ALL_BEFORE, EARLIER], indirect=True)
-def test_no_row_shows_the_position_of_its_last_candidate(users):
-    """The newest place is the interaction before the last candidate's: nothing of its future."""
-    for batch in batches_of(feed_of(users, 40, candidates=4)):
+    for batch in batches:
+        assert LONGEST <= batch["history_end"].min() <= batch["history_end"].max() <= LONGEST + 7
         ends = np.where(batch["weight"][:, ::2] > 0, batch["history_end"], 0).max(axis=1)
         assert (ends == batch["thing_pos"].shape[1]).all()
-
-
-def test_a_negative_stands_beside_each_place_and_is_the_same_in_every_row(users):
-    beside = {}
-    for batch in batches_of(feed_of(users, 40, candidates=4, shuffle=True)):
         np.testing.assert_array_equal(batch["thing_neg"] > 0, batch["thing_pos"] > 0)
         assert batch["kind_neg"].max() <= KINDS
-        for row, user in enumerate(batch["user"]):
-            seen = batch["thing_neg"][row]
-            seen = seen[seen > 0]
-            if len(seen) < LONGEST:  # its first place is position 0
-                known = beside.setdefault(user, seen)
-                shared = min(len(known), len(seen))
-                assert known[:shared].tolist() == seen[:shared].tolist()
-                beside[user] = max(known, seen, key=len)
-    assert len(beside) > 20
 
 
 def test_a_negative_is_the_draw_of_its_position(users):
@@ -256,7 +179,7 @@ def test_a_negative_is_the_draw_of_its_position(users):
 
 @pytest.mark.slow
 @settings(
-    max_examples=5,
+    max_examples=2,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -281,25 +204,3 @@ def test_the_contiguous_rows_of_all_ranks_are_those_of_one(
         for name, values in mine.items():
             np.testing.assert_array_equal(np.concatenate([part[name] for part in parts]), values)
     np.testing.assert_array_equal(in_order(samples_in(alone)), in_order(truth_of(users, "train")))
-
-
-def test_an_epoch_goes_on_within_it(users):
-    feed = feed_of(users, 40, candidates=4, shuffle=True, fresh_negatives=True)
-    list(feed)
-    second = batches_of(feed)
-    feed.start_at(1, 5)
-    for expected, received in zip(second[5:], batches_of(feed), strict=True):
-        for name, values in expected.items():
-            np.testing.assert_array_equal(received[name], values)
-
-
-def test_what_no_batch_can_be_made_of_is_refused(users, sim_dataset):
-    for candidates in (3, 0, -2):
-        with pytest.raises(MerlinSimError, match="positive even number"):
-            feed_of(users, 12, candidates=candidates)
-    with pytest.raises(MerlinSimError, match="multiple of `candidates`"):
-        feed_of(users, 10, candidates=4)
-    with pytest.raises(MerlinSimError, match="`positions_together` should be left out"):
-        feed_of(users, 12, candidates=4, positions_together=2)
-    with pytest.raises(MerlinSimError, match="`candidates` should be left out"):
-        feed_of(sim_dataset, 12, candidates=4)

@@ -50,30 +50,18 @@ def write_many(directory, users, length):
     return directory
 
 
-def feed_in_a_process(candidates, small, large):
-    done = run(warm(str(WORKER), str(candidates), str(small), str(large)))
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("candidates", "small", "users", "length", "most"),
+    [(4, (2000, 4), 1_000_000, 4, 400e6), (16, (20, 100), 1, 1_000_000, 100e6)],
+    ids=["a million users", "a user of a million interactions"],
+)
+def test_many_samples_come_whole_in_little_memory(tmp_path, candidates, small, users, length, most):
+    """217 and 22 MB when this was written: of users a row group, and 17 bytes more a user."""
+    paths = write_many(tmp_path / "small", *small), write_many(tmp_path / "large", users, length)
+    done = run(warm(str(WORKER), str(candidates), *map(str, paths)))
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-@pytest.mark.slow
-def test_a_million_users_need_little_memory(tmp_path):
-    """217 MB when this was written, two million 234 MB: a row group, and 17 bytes more a user."""
-    users, length = 1_000_000, 4
-    small = write_many(tmp_path / "small", 2000, length)
-    large = write_many(tmp_path / "large", users, length)
-    reported = feed_in_a_process(4, small, large)
-    assert reported["samples"] == 2 * reported["positives"] == 4 * users
-    assert reported["users"] == 4 * users * (users + 1) // 2
-    assert reported["bytes"] < 400e6, reported
-
-
-@pytest.mark.slow
-def test_a_user_of_a_million_interactions_comes_whole(tmp_path):
-    """22 MB when this was written."""
-    length = 1_000_000
-    small = write_many(tmp_path / "small", 20, 100)
-    large = write_many(tmp_path / "large", 1, length)
-    reported = feed_in_a_process(16, small, large)
-    assert reported["samples"] == reported["users"] == 2 * reported["positives"] == 2 * (length - 2)
-    assert reported["bytes"] < 100e6, reported
+    reported = json.loads(done.stdout.splitlines()[-1])
+    assert reported["samples"] == 2 * reported["positives"] == 2 * users * (length - 2)
+    assert reported["users"] == (length - 2) * users * (users + 1)
+    assert reported["bytes"] < most, reported

@@ -1,4 +1,4 @@
-"""Feeds five epochs of a parquet file of histories; prints how much memory each of them took.
+"""Feeds three epochs of a parquet file of histories; prints how much memory each of them took.
 
     python fed_rows_worker.py FILE
 
@@ -23,7 +23,7 @@ def feed(path: str) -> dict[str, object]:
     loader = RowLoader(dataset, 250, shuffle=True, window_rows=1000, data_memory_mb=100)
     process = psutil.Process()
     reported = {"before": process.memory_info().rss, "batches": [], "peaks": []}
-    for _ in range(5):
+    for _ in range(3):
         sizes = [process.memory_info().rss for _ in loader]
         reported["batches"].append(len(sizes))
         reported["peaks"].append(max(sizes))
