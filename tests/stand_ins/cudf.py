@@ -30,13 +30,11 @@ class ColumnBase:
     """A bare column, of which no series is made by its constructor."""
 
     def __init__(self, arrow: pa.Array) -> None:
-        """Take arrow's memory."""
         self.arrow = arrow
         self.dtype = arrow.type.to_pandas_dtype()
 
     @property
     def size(self) -> int:
-        """Count the rows."""
         return len(self.arrow)
 
 
@@ -67,7 +65,6 @@ class Series:
         return cls(column.arrow, name=name)
 
     def __len__(self) -> int:
-        """Count the rows."""
         return len(self._arrow)
 
     def __iter__(self) -> Any:
@@ -86,7 +83,6 @@ class Series:
 
     @property
     def values(self) -> Any:
-        """The column as an array of cupy."""
         return _array(self._arrow)
 
     @property
@@ -99,17 +95,14 @@ class Series:
 
     @property
     def size(self) -> int:
-        """Count the rows."""
         return len(self._arrow)
 
     @property
     def has_nulls(self) -> bool:
-        """Whether any row is missing."""
         return self._arrow.null_count > 0
 
     @property
     def list(self) -> ListMethods:
-        """What lists have."""
         if not pa.types.is_list(self._arrow.type):
             raise AttributeError("Can only use .list accessor with a 'list' dtype")
         return ListMethods(self)
@@ -128,15 +121,12 @@ class Series:
         return Series(self._arrow.fill_null(value))
 
     def isnull(self) -> Series:
-        """Tell which rows are missing."""
         return Series(self._arrow.is_null())
 
     def copy(self, deep: bool = True) -> Series:
-        """Copy the rows; a slice is whole then."""
         return Series(pa.concat_arrays([self._arrow]) if not deep else _whole(self._arrow))
 
     def astype(self, dtype: Any, copy: bool = False, errors: str = "raise") -> Series:
-        """Convert the rows."""
         return Series(self._arrow.cast(pa.from_numpy_dtype(dtype)))
 
     def to_arrow(self) -> pa.Array:
@@ -152,16 +142,13 @@ class ListMethods:
     """What a column of lists has."""
 
     def __init__(self, parent: Series) -> None:
-        """Remember the column."""
         self._column = parent._arrow
 
     @property
     def leaves(self) -> Series:
-        """All elements: of a slice, those of the whole column, as cudf gives them."""
         return Series(self._column.values)
 
     def len(self) -> Series:
-        """Count each list's elements; a missing list has none to count."""
         return Series(self._column.value_lengths())
 
 
@@ -169,14 +156,12 @@ class DataFrame:
     """Columns on the device."""
 
     def __init__(self, data: Any = None) -> None:
-        """Take columns of the device by name."""
         self._columns: dict[str, Series] = {}
         for name, column in (data or {}).items():
             self[name] = column
 
     @classmethod
     def from_arrow(cls, table: pa.Table) -> DataFrame:
-        """Copy to the device."""
         if not isinstance(table, pa.Table):
             raise TypeError("pa.Table is expected")
         return cls({name: Series(table[name]) for name in table.column_names})
@@ -187,7 +172,6 @@ class DataFrame:
 
     @property
     def columns(self) -> pd.Index:
-        """The names."""
         return pd.Index(list(self._columns))
 
     @property
@@ -197,19 +181,15 @@ class DataFrame:
 
     @property
     def iloc(self) -> _Rows:
-        """Rows by number."""
         return _Rows(self)
 
     def head(self, n: int = 5) -> DataFrame:
-        """Take the first rows."""
         return self.iloc[:n]
 
     def keys(self) -> pd.Index:
-        """The names."""
         return self.columns
 
     def assign(self, **kwargs: Any) -> DataFrame:
-        """Put columns in; of a single value, in every row."""
         assigned = self.copy(deep=False)
         for name, value in kwargs.items():
             whole = isinstance(value, (Series, cupy.ndarray))
@@ -217,11 +197,9 @@ class DataFrame:
         return assigned
 
     def __len__(self) -> int:
-        """Count the rows."""
         return len(next(iter(self._columns.values()))) if self._columns else 0
 
     def __getitem__(self, arg: str | list[str]) -> Any:
-        """Take a column, or a frame of several."""
         if isinstance(arg, list):
             return DataFrame({name: self._columns[name] for name in arg})
         return self._columns[arg]
@@ -231,7 +209,6 @@ class DataFrame:
         return name in self._columns
 
     def __setitem__(self, arg: str, value: Any) -> None:
-        """Put a column in."""
         if isinstance(value, (np.ndarray, pd.Series)):
             raise TypeError(f"{type(value)} would be copied from the host")
         column = value if isinstance(value, Series) else Series(value)
@@ -251,14 +228,12 @@ class DataFrame:
         return self._each(lambda column: column.take(pa.array(places)))
 
     def reset_index(self, level: Any = None, drop: bool = False) -> DataFrame:
-        """Number the rows anew."""
         return self
 
     def sort_values(
         self, by: Any, axis: int = 0, ascending: bool = True, inplace: bool = False,
         kind: str = "quicksort", na_position: str = "last", ignore_index: bool = False,
     ) -> DataFrame:  # fmt: skip
-        """Order the rows; strings by their bytes."""
         import pyarrow.compute as pc
 
         table = self.to_arrow()
@@ -270,7 +245,6 @@ class DataFrame:
         self, by: Any = None, axis: int = 0, level: Any = None, as_index: bool = True,
         sort: bool = False,
     ) -> DataFrameGroupBy:  # fmt: skip
-        """Group the rows by one column."""
         return DataFrameGroupBy(self, by)
 
     def _each(self, change: Any) -> DataFrame:
@@ -292,11 +266,9 @@ class DataFrameGroupBy:
     """Rows by group."""
 
     def __init__(self, obj: DataFrame, by: str) -> None:
-        """Remember the rows and the column."""
         self._frame, self._by = obj, by
 
     def agg(self, func: Any = None) -> DataFrame:
-        """Collect lists, or take the last row's value, missing or not."""
         frame = self._frame.to_arrow().to_pandas()
         groups = list(frame.groupby(self._by, sort=True).indices.items())
         columns = {self._by: pa.array([key for key, _ in groups])}
@@ -332,7 +304,6 @@ options: dict[str, Any] = {}
 
 
 def set_option(name: str, val: Any) -> None:
-    """Choose how cudf works."""
     options[name] = val
 
 
@@ -343,7 +314,6 @@ reads: list[Any] = []
 def read_parquet(
     filepath_or_buffer: Any, engine: str = "cudf", columns: Any = None, *, row_groups: Any = None
 ) -> DataFrame:
-    """Decode row groups on the device, those of several files one after the other."""
     reads.append(row_groups)
     tables = [
         pq.ParquetFile(path).read_row_groups(groups, columns=columns)
@@ -358,12 +328,10 @@ class ListDtype:
     """The type of a column of lists."""
 
     def __init__(self, element_type: Any) -> None:
-        """Remember the elements' type."""
         self.element_type = element_type
 
 
 def as_column(arbitrary: Any, dtype: Any = None) -> ColumnBase:
-    """Make a column; Merlin makes those of lists out of such."""
     if isinstance(arbitrary, ColumnBase):
         arbitrary = Series._from_column(arbitrary)
     column = arbitrary if isinstance(arbitrary, Series) else Series(arbitrary)
@@ -373,7 +341,6 @@ def as_column(arbitrary: Any, dtype: Any = None) -> ColumnBase:
 def build_column(
     data: Any, dtype: Any, *, size: int | None = None, children: tuple[ColumnBase, ...] = ()
 ) -> ColumnBase:
-    """Make a column of lists of its offsets, which are int32, and its elements."""
     offsets, elements = (child.arrow for child in children)
     if data is not None or not isinstance(dtype, ListDtype):
         raise ValueError("data must be None")

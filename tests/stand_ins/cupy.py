@@ -24,7 +24,6 @@ class ndarray:
     __array_priority__ = 100.0
 
     def __init__(self, shape: Any, dtype: Any = float) -> None:
-        """Make an array of undefined numbers."""
         self._host = np.empty(shape, dtype)
 
     def get(self) -> np.ndarray:
@@ -43,7 +42,6 @@ class ndarray:
         )
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        """Compute a function of numpy's on the device; numpy's arrays are not taken."""
         return _wrapped(getattr(ufunc, method)(*map(_unwrapped, inputs), **kwargs))
 
     def __iter__(self) -> Any:
@@ -51,7 +49,6 @@ class ndarray:
         raise TypeError("cupy arrays are not gone through in Python: each element is a copy")
 
     def __len__(self) -> int:
-        """Count the rows."""
         return len(self._host)
 
     def __bool__(self) -> bool:
@@ -69,11 +66,9 @@ class ndarray:
     __index__ = None
 
     def __getitem__(self, key: Any) -> ndarray:
-        """Take a part, or the elements at places on the device."""
         return _wrapped(self._host[_key(key)])
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Write a part, or the elements at places on the device."""
         self._host[_key(key)] = _unwrapped(value)
 
     def __dlpack__(self, stream: Any = None) -> Any:
@@ -86,30 +81,24 @@ class ndarray:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Rows first."""
         return self._host.shape
 
     @property
     def dtype(self) -> Any:
-        """Of numpy's dtypes."""
         return self._host.dtype
 
     @property
     def size(self) -> int:
-        """Count the elements."""
         return self._host.size
 
     @property
     def ndim(self) -> int:
-        """Count the axes."""
         return self._host.ndim
 
     def astype(self, dtype: Any, order: str = "K", copy: bool = True) -> ndarray:
-        """Convert the elements."""
         return _wrapped(self._host.astype(dtype, order=order, copy=copy))
 
     def reshape(self, *shape: Any) -> ndarray:
-        """See the same elements in another shape."""
         return _wrapped(self._host.reshape(*shape))
 
     def repeat(self, repeats: Any, axis: int | None = None) -> ndarray:
@@ -187,44 +176,36 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> nd
 
 
 def zeros(shape: Any, dtype: Any = float) -> ndarray:
-    """Make zeros."""
     return _wrapped(np.zeros(shape, dtype))
 
 
 def ones(shape: Any, dtype: Any = float) -> ndarray:
-    """Make ones."""
     return _wrapped(np.ones(shape, dtype))
 
 
 def zeros_like(a: ndarray, dtype: Any = None) -> ndarray:
-    """Make zeros in the shape of another array."""
     return _wrapped(np.zeros_like(_device(a), dtype))
 
 
 def concatenate(tup: Any, axis: int = 0) -> ndarray:
-    """Join arrays of the device."""
     return _wrapped(np.concatenate([_device(part) for part in tup], axis))
 
 
 def cumsum(a: ndarray, axis: Any = None, dtype: Any = None) -> ndarray:
-    """Add up."""
     return _wrapped(np.cumsum(_device(a), axis, dtype))
 
 
 def flatnonzero(a: ndarray) -> ndarray:
-    """Find what is not zero."""
     return _wrapped(np.flatnonzero(_device(a)))
 
 
 def bincount(x: ndarray, weights: Any = None, minlength: int | None = None) -> ndarray:
-    """Count each number; an empty array has no largest number, which cupy asks for."""
     if not _device(x).size:
         raise ValueError("zero-size array to reduction operation cupy_max which has no identity")
     return _wrapped(np.bincount(_device(x), minlength=int(minlength or 0)))
 
 
 def searchsorted(a: ndarray, v: ndarray, side: str = "left", sorter: Any = None) -> ndarray:
-    """Find places; both arrays are on the device."""
     return _wrapped(np.searchsorted(_device(a), _device(v), side))
 
 
@@ -236,32 +217,26 @@ def argsort(a: ndarray, axis: int = -1, kind: Any = None) -> ndarray:
 
 
 def where(condition: ndarray, x: Any = None, y: Any = None) -> ndarray:
-    """Choose."""
     return _wrapped(np.where(_device(condition), _unwrapped(x), _unwrapped(y)))
 
 
 def minimum(x1: Any, x2: Any) -> ndarray:
-    """Take the smaller."""
     return _wrapped(np.minimum(_unwrapped(x1), _unwrapped(x2)))
 
 
 def maximum(x1: Any, x2: Any) -> ndarray:
-    """Take the larger."""
     return _wrapped(np.maximum(_unwrapped(x1), _unwrapped(x2)))
 
 
 def isfinite(x: ndarray) -> ndarray:
-    """Tell numbers from infinities and NaN."""
     return _wrapped(np.isfinite(_device(x)))
 
 
 def abs(x: ndarray) -> ndarray:  # noqa: A001
-    """Take the distance from 0."""
     return _wrapped(np.abs(_device(x)))
 
 
 def floor(x: ndarray) -> ndarray:
-    """Round down."""
     return _wrapped(np.floor(_device(x)))
 
 
@@ -292,7 +267,6 @@ class OutOfMemoryError(MemoryError):
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel between processes."""
         return type(self), self._given
 
 

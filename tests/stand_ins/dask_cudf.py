@@ -41,5 +41,4 @@ def _make_meta_of(dtypes: dict[str, Any], index: Any = None) -> Any:
 def from_cudf(
     data: Any, npartitions: int | None = None, chunksize: Any = None, sort: bool = True
 ) -> DataFrame:
-    """Make a frame of one partition."""
     return dd.from_map(lambda _: data, [0], meta=data.iloc[:0], enforce_metadata=False)

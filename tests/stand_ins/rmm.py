@@ -24,7 +24,6 @@ def reinitialize(
     logging: bool = False,
     log_file_name: str | None = None,
 ) -> None:
-    """Take memory from now on as these say."""
     for size in (initial_pool_size, maximum_pool_size):
         if size is not None and (not isinstance(size, int) or size % _ALIGNED):
             raise RuntimeError(f"RMM failure: Error, pool size {size} not a multiple of 256 bytes")
