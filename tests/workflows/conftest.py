@@ -9,11 +9,13 @@ from collections import Counter
 from pathlib import Path
 
 import pandas as pd
+import preprocess_runs
 import pytest
 from click.testing import CliRunner
 from forked_workers import forked
 
 from merlin_sim.scripts.main import cli
+from merlin_sim.workflows.schedulers import SingleProcess
 from merlin_sim.workflows.synthetic.amazon_logs import PlantedBehaviour, synthesize
 
 
@@ -127,7 +129,7 @@ def raw_writer():
 def raw(tmp_path_factory):
     directory = tmp_path_factory.mktemp("raw")
     behaviour = PlantedBehaviour(
-        users=120, items=400, categories=12, mean_length=45, duplicates=0.03, seed=5
+        users=80, items=300, categories=12, mean_length=40, duplicates=0.03, seed=5
     )
     synthesize(directory, behaviour, missing_metadata=0.1)
     return directory
@@ -139,6 +141,27 @@ def run_cli():
 
     def run(*arguments):
         return CliRunner().invoke(cli, [str(argument) for argument in arguments])
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def preprocess_log(run_cli):
+    """Run `merlin-sim preprocess log` here; gives the dataset and what it printed.
+
+    Columns are who, what and when, unless a fitted workflow names them.
+    """
+    columns = ("--user_column", "who", "--item_column", "what", "--timestamp_column", "when")
+
+    def run(output: Path, *options) -> tuple[Path, str]:
+        given = () if "--fitted" in options else columns
+        result = run_cli(
+            "preprocess", "log", "--output_path", output, "--scheduler", "single", "--overwrite",
+            *given, *options,
+        )  # fmt: skip
+        if result.exception:
+            raise result.exception
+        return output, result.output
 
     return run
 
@@ -160,3 +183,17 @@ def preprocess(run_cli):
 @pytest.fixture(scope="session")
 def dataset(raw, preprocess, tmp_path_factory):
     return preprocess(raw, tmp_path_factory.mktemp("datasets") / "dataset")
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory):
+    """Small raw logs, and by a command's name the files of the dataset that one process makes."""
+    raw = tmp_path_factory.mktemp("undisturbed")
+    preprocess_runs.write_raw_logs(raw)
+    datasets = {}
+    with pytest.MonkeyPatch.context() as patched:
+        preprocess_runs.cut_small(patched)
+        for name in preprocess_runs.COMMANDS:
+            preprocess_runs.preprocess(patched, raw, name, raw / name, SingleProcess(1))
+            datasets[name] = preprocess_runs.all_bytes(raw / name)
+    return raw, datasets

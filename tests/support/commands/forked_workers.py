@@ -2,7 +2,8 @@
 
 That process imports this module, once for all clusters of a process of tests. Dask by itself starts
 each worker afresh, which imports NVTabular: three seconds, fourteen times where a test kills so
-many. Commands in a process of their own, and test_schedulers.py, start workers as Dask does.
+many. Commands in a process of their own, and the running cluster of test_schedulers.py, start
+workers as Dask does.
 """
 
 from __future__ import annotations

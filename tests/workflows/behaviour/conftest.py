@@ -14,7 +14,33 @@ def run(run_cli, files, log_options):
     def run(output, *more, log="log.parquet"):
         given = () if "--fitted" in more else (*COLUMNS, *log_options)
         return run_cli(
-            "preprocess", "log", files / log, "--output_path", files / output, *given, *more
-        )
+            "preprocess", "log", files / log, "--output_path", files / output, "--overwrite",
+            *given, *more,
+        )  # fmt: skip
 
     return run
+
+
+@pytest.fixture(scope="module")
+def make(run, files):
+    """The same; gives the dataset and what the command printed."""
+
+    def make(output, *more, log="log.parquet"):
+        result = run(output, *more, log=log)
+        assert result.exit_code == 0, result.output
+        return files / output, result.output
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def refuse(run, files):
+    """The same, where it is refused: gives what it said."""
+
+    def refuse(*more, log="log.parquet"):
+        result = run("refused", *more, log=log)
+        assert result.exit_code != 0
+        assert not (files / "refused").exists()
+        return f"{result.exception} {result.output}"
+
+    return refuse

@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections import Counter
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import yaml
-from attack.damage import TREE_CHANGES
-from hypothesis import given
+from fed_samples import assert_same_samples
+from stored_samples import samples_of
 
-from merlin_sim.foundation.digest import DIGEST, sha256, with_own_digest
-from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.foundation.digest import DIGEST
 from merlin_sim.schemas.fitted_record import number_records
-from merlin_sim.workflows.ops.saving import load_workflow, read_workflow_document
+from merlin_sim.workflows.ops.saving import read_workflow_document
 from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
 
 pytestmark = pytest.mark.slow
 
-OPTIONS = (
-    "--scheduler", "single", "--shortest_sequence_for_user", 3, "--max_sequence_length", 5,
-    "--user_feature_columns", "land", "--item_feature_columns", "brand",
-    "--order_of_equal_times", "log", "--validation", "none",
-)  # fmt: skip
 FEATURES = {
     "features": {
         "price": {"type": "number", "of": "item", "operators": ["Normalize"]},
@@ -84,21 +74,37 @@ def files(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def log_options(files):
-    return OPTIONS
+def log_options():
+    return (
+        "--scheduler", "single", "--shortest_sequence_for_user", 3, "--max_sequence_length", 5,
+        "--user_feature_columns", "land", "--item_feature_columns", "brand",
+        "--order_of_equal_times", "log", "--validation", "none",
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def grown(run, files):
-    result = run("old", "--features", files / "features.yaml", log="old.parquet")
-    assert result.exit_code == 0, result.output
-    result = run("grown", "--fitted", files / "old", "--grow", log="new.parquet")
-    assert result.exit_code == 0, result.output
-    return files / "old", files / "grown", result.output
+def old(make, files):
+    return make("old", "--features", files / "features.yaml", log="old.parquet")[0]
 
 
-def test_known_keys_keep_their_ids_and_new_ones_follow_in_their_order(grown):
-    old, new, output = grown
+@pytest.fixture(scope="module")
+def grown(make, old):
+    """The dataset of the new log, and what the command printed."""
+    return make("grown", "--fitted", old, "--grow", log="new.parquet")
+
+
+def last_samples(log, known=None) -> Counter:
+    """What each user of a log did last of what is known, where it is of the new log."""
+    expected = Counter()
+    for user, rows in log.sort_values("when", kind="stable").groupby("who"):
+        items = [item for item in rows["what"] if known is None or item in known]
+        if len(rows) >= 3 and rows["when"].iloc[-1] >= 50:
+            expected[user, items[-1], 1, tuple(items[-6:-1])] += 1
+    return expected
+
+
+def test_known_keys_keep_their_ids_and_new_ones_follow_in_their_order(old, grown):
+    new, output = grown
     log = new_log()
     kept = log[log.groupby("who")["what"].transform("size") >= 3]
     assert 0 < len(kept)
@@ -127,9 +133,9 @@ def test_known_keys_keep_their_ids_and_new_ones_follow_in_their_order(grown):
     assert (vocabulary(new, "who")["key"] < first).any()  # behind it all the same
 
 
-def test_items_have_what_is_known_of_them(grown):
+def test_items_have_what_is_known_of_them(old, grown):
     """An old item has what it had, a new one that of the new log; counts are of both."""
-    old, new, _ = grown
+    new, _ = grown
     kept = {
         day: log[log.groupby("who")["what"].transform("size") >= 3]
         for day, log in (("old", old_log()), ("new", new_log()))
@@ -165,149 +171,55 @@ def test_items_have_what_is_known_of_them(grown):
     np.testing.assert_allclose(numbers - numbers[0], slope * (n - n[0]), atol=1e-4)
 
 
-def test_samples_are_those_of_the_new_log_with_all_its_items(grown):
-    _, new, output = grown
-    who, what = (vocabulary(new, name).set_index("id")["key"] for name in ("who", "what"))
-    expected = Counter()
-    for user, rows in new_log().sort_values("when", kind="stable").groupby("who"):
-        items = rows["what"].tolist()
-        if len(items) >= 3:
-            expected[user, items[-1], tuple(items[-6:-1])] += 1
-    found = pd.read_parquet(new / "test").query("label == 1")
-    assert expected == Counter(
-        (who[r.who], what[r.what_trgt], tuple(what[i] for i in r.what_pos))
-        for r in found.itertuples()
-    )
+def test_samples_are_those_of_the_new_log_and_the_dataset_says_what_it_grew_from(old, grown):
+    new, output = grown
+    assert samples_of(new, "test", label=1) == last_samples(new_log())
     assert "left out: 0 interactions with 0 items that have no id; 0 of the users" in output
-    assert len(DatasetDirectory.open(new).files("train")) == 1
-
-
-def test_the_dataset_says_what_it_grew_from(grown):
-    old, new, _ = grown
     document = json.loads((new / "workflow.json").read_text())
     before = json.loads((old / "workflow.json").read_text())
     sizes = {name: len(vocabulary(old, name)) for name in DOMAINS}
     assert document["grown_from"] == {"fingerprint": before[DIGEST], "sizes": sizes}
     assert before["grown_from"] is None
-    assert FittedWorkflow.load(new).sizes == {n: len(vocabulary(new, n)) for n in DOMAINS}
     fitted = FittedWorkflow.load(new)
+    assert fitted.sizes == {name: len(vocabulary(new, name)) for name in DOMAINS}
     log = new_log()
     frame = log[log.groupby("who")["what"].transform("size") >= 3]
     assert len(fitted.samples(frame, "test")) == len(pd.read_parquet(new / "test"))
 
 
-def test_growing_by_nothing_changes_no_id(run, files, grown):
-    old, *_ = grown
-    assert run("same", "--fitted", old, "--grow", log="old.parquet").exit_code == 0
+def test_growing_by_nothing_changes_no_id(make, old):
+    same, _ = make("same", "--fitted", old, "--grow", log="old.parquet")
     for name in DOMAINS:
-        before, after = vocabulary(old, name), vocabulary(files / "same", name)
+        before, after = vocabulary(old, name), vocabulary(same, name)
         if name == "what":
             assert (after["count"] == 2 * before["count"]).all()
             before, after = (table.drop(columns=["count"]) for table in (before, after))
         pd.testing.assert_frame_equal(before, after)
 
 
-def test_histories_go_on_while_ids_grow(run, files, grown):
+def test_histories_go_on_while_ids_grow(make, old):
     """A user who was too short then is new now, with what was done then before it."""
-    old, *_ = grown
-    result = run(
-        "on", "--fitted", old, "--history", old, "--grow", "--max_sequence_length", 5,
-        log="new.parquet",
-    )  # fmt: skip
-    assert result.exit_code == 0, result.output
-    both = pd.concat([old_log(), new_log()])
-    items = set(vocabulary(files / "on", "what")["key"])
-    who, what = (vocabulary(files / "on", n).set_index("id")["key"] for n in ("who", "what"))
-    expected = Counter()
-    for user, rows in both.sort_values("when", kind="stable").groupby("who"):
-        if len(rows) >= 3 and (rows["when"] >= 50).any():
-            known = [item for item in rows["what"] if item in items]
-            expected[user, known[-1], tuple(known[-6:-1])] += 1
-    old = old_log()
-    then = old[old["who"].isin({user for user, _, _ in expected}) & ~old["what"].isin(items)]
-    assert f"and {len(then)} earlier interactions with such" in result.output
-    found = pd.read_parquet(files / "on/test").query("label == 1")
-    assert expected == Counter(
-        (who[r.who], what[r.what_trgt], tuple(what[i] for i in r.what_pos))
-        for r in found.itertuples()
-    )
+    options = ("--fitted", old, "--history", old, "--grow", "--max_sequence_length", 5)
+    dataset, output = make("on", *options, log="new.parquet")
+    items = set(vocabulary(dataset, "what")["key"])
+    expected = last_samples(pd.concat([old_log(), new_log()]), known=items)
+    then = old_log()
+    then = then[then["who"].isin({user for user, *_ in expected}) & ~then["what"].isin(items)]
+    assert f"and {len(then)} earlier interactions with such" in output
+    assert samples_of(dataset, "test", label=1) == expected
 
 
-def _first_cell(cell):
-    """The change of a column that puts ``cell`` into its first row."""
-    return lambda column: pa.array([cell, *column.to_pylist()[1:]], column.type)
+def test_the_users_layout_grows_too(make, old, grown):
+    users, _ = make("users", "--fitted", old, "--grow", "--layout", "users", log="new.parquet")
+    assert assert_same_samples(users, grown[0]) > 100
 
 
-@pytest.mark.parametrize(
-    ("name", "change", "message"),
-    [
-        ("brand", _first_cell(-3), "expected 1 to [0-9]+, found -3"),
-        ("weight", _first_cell(2**62), f"expected 1 to [0-9]+, found {2**62:,}"),
-        ("brand", _first_cell(None), "expected a value in each row, found null"),
-        ("brand", lambda column: column.cast("float64"), "expected whole numbers, found"),
-        ("count", _first_cell(-1), "expected 0 to [0-9,]+, found -1"),
-        ("genres", _first_cell([1, -1]), "expected 1 to [0-9]+, found -1"),
-        ("genres", _first_cell([1, 1, 1, 1]), "lengths of lists: expected 0 to 3, found 4"),
-        ("genres", lambda column: pa.array([1] * len(column)), "a list in each row, found"),
-        ("look", lambda column: pa.array([[1.0]] * len(column)), "expected 2 to 2, found 1"),
-        ("price", _first_cell(None), "expected a value in each row, found null"),
-        ("price", lambda column: pa.array([True] * len(column)), "expected numbers, found"),
-    ],
-)
-def test_forged_items_are_refused_under_any_digest(grown, tmp_path, name, change, message):
-    old = grown[0]
-    shutil.copytree(old / "categories", tmp_path / "categories")
-    path = tmp_path / "categories" / "what.parquet"
-    table = pq.read_table(path)
-    place = table.column_names.index(name)
-    column = change(table[name].combine_chunks())
-    pq.write_table(table.set_column(place, name, column), path)
-    document = json.loads((old / "workflow.json").read_text())
-    document.pop(DIGEST)
-    document["files"]["categories/what.parquet"] = sha256(path)
-    (tmp_path / "workflow.json").write_text(with_own_digest(document))
-    with pytest.raises(MerlinSimError, match=f"what.parquet, column '{name}'.*{message}"):
-        FittedWorkflow.load(tmp_path)
-
-
-@given(TREE_CHANGES)
-def test_whatever_a_workflow_says_is_loaded_or_refused(grown, tmp_path_factory, damage):
-    old, copy = grown[0], tmp_path_factory.getbasetemp() / "damaged workflow"
-    if not copy.exists():
-        shutil.copytree(old, copy)
-    document = json.loads((old / "workflow.json").read_text())
-    document.pop(DIGEST)
-    damage.change(document)
-    (copy / "workflow.json").write_text(with_own_digest(document), errors="surrogatepass")
-    for load in (FittedWorkflow.load, load_workflow):
-        try:
-            load(copy)
-        except MerlinSimError as error:
-            assert str(copy) in str(error)
-
-
-def test_the_users_layout_grows_too(run, run_cli, files):
-    """Without what it cannot hold."""
-    plain = ("--layout", "users")
-    assert run("plain", log="old.parquet").exit_code == 0
-    result = run("users", "--fitted", files / "plain", "--grow", *plain, log="new.parquet")
-    assert result.exit_code == 0, result.output
-    assert run("samples", "--fitted", files / "plain", "--grow", log="new.parquet").exit_code == 0
-    made = run_cli("data", "transcode", "--input", files / "users", "--output", files / "made")
-    assert made.exit_code == 0, made.output
-    for name in ("train/part.0.parquet", "test/part.0.parquet"):
-        same = (files / "samples" / name).read_bytes()
-        assert (files / "made" / name).read_bytes() == same
-
-
-def test_what_cannot_grow_is_refused(run, files, grown):
-    result = run("refused", "--grow", log="new.parquet")
-    assert "--grow needs --fitted" in result.output
+def test_what_cannot_grow_is_refused(make, refuse, files):
+    assert "--grow needs --fitted" in refuse("--grow", log="new.parquet")
     (files / "counts.yaml").write_text("encodings: {what: [count]}\n")
-    assert run("counted", "--features", files / "counts.yaml", log="old.parquet").exit_code == 0
-    result = run("refused", "--fitted", files / "counted", "--grow", log="new.parquet")
-    assert "`encodings` are counts of the log that was fitted on" in str(result.exception)
-    assert not (files / "refused").exists()
+    counted, _ = make("counted", "--features", files / "counts.yaml", log="old.parquet")
+    said = refuse("--fitted", counted, "--grow", log="new.parquet")
+    assert "`encodings` are counts of the log that was fitted on" in said
 
 
 def test_amazons_categories_grow_from_the_metadata(tmp_path, raw_writer, preprocess):

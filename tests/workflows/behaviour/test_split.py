@@ -1,24 +1,28 @@
-"""Splits by time and by users: whose a sample is, and what it sees."""
+"""Splits by time, by users and by given files: whose a sample is, and what it sees."""
 
 from __future__ import annotations
+
+import contextlib
+import json
+from collections import Counter
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from stored_samples import rows_of, samples_of
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.schemas.fitted_record import fitted_features
 from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
 from merlin_sim.workflows.rules import Split
 
 pytestmark = pytest.mark.slow
 
-OPTIONS = (
-    "--fit_on", "all",
-    "--scheduler", "single", "--shortest_sequence_for_user", 3,
-    "--order_of_equal_times", "log", "--validation", "none",
-)  # fmt: skip
+PARTS = ("train", "validation", "test")
+BORDERS = {"first": (0, 60), "validation": (60, 80), "test": (80, 100)}
+"""Name of a file -> the times that it has."""
 
 
 def some_log(rows=500, users=25, seed=0) -> pd.DataFrame:
@@ -29,32 +33,21 @@ def some_log(rows=500, users=25, seed=0) -> pd.DataFrame:
             "what": random.integers(0, 30, rows),
             "when": random.integers(0, 100, rows),
             "clicked": random.integers(0, 2, rows),
+            "spent": random.integers(0, 100, rows) / 4,
         }
-    )
+    ).sort_values("when", kind="stable", ignore_index=True)
 
 
-def plain_split(log, mapping_of, least=1) -> dict[str, list]:
-    """Who, what and history of each positive sample, as a person reads the rules."""
+def plain_split(log, mapping_of) -> dict[str, Counter]:
+    """The positive samples of each part, as a person reads the rules."""
     found = {}
-    for who, rows in log.sort_values("when", kind="stable").groupby("who"):
+    for who, rows in log.groupby("who"):
         items = rows["what"].tolist()
         for place, when in enumerate(rows["when"]):
-            if place >= least:
-                sample = (who, items[place], tuple(items[:place]))
-                found.setdefault(mapping_of(who, when), []).append(sample)
-    return {mapping: sorted(samples) for mapping, samples in found.items()}
-
-
-def stored(dataset, mapping) -> list:
-    frame = pd.read_parquet(dataset / mapping).query("label == 1")
-    who, what = (
-        dict(pd.read_parquet(dataset / f"categories/{name}.parquet")[["id", "key"]].values)
-        for name in ("who", "what")
-    )
-    return sorted(
-        (who[row.who], what[row.what_trgt], tuple(what[item] for item in row.what_pos))
-        for row in frame.itertuples()
-    )
+            if place:
+                sample = (who, items[place], 1, tuple(items[:place]))
+                found.setdefault(mapping_of(who, when), Counter())[sample] += 1
+    return found
 
 
 def by_time(who, when):
@@ -64,58 +57,82 @@ def by_time(who, when):
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     directory = tmp_path_factory.mktemp("split")
-    some_log().to_parquet(directory / "log.parquet", row_group_size=130)
+    log = some_log()
+    log.to_parquet(directory / "log.parquet", row_group_size=130)
+    for name, (first, stop) in BORDERS.items():
+        log[log["when"].between(first, stop - 1)].to_parquet(directory / f"{name}.parquet")
     return directory
 
 
 @pytest.fixture(scope="module")
 def log_options():
-    return OPTIONS
+    return (
+        "--fit_on", "all",
+        "--scheduler", "single", "--shortest_sequence_for_user", 3,
+        "--order_of_equal_times", "log", "--validation", "none",
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def timed(run, files):
-    result = run("timed", "--test_from", 80, "--validation_from", 60)
-    assert result.exit_code == 0, result.output
-    return files / "timed"
+def given(files):
+    """The options of files that validate and test."""
+    parts = ("--validation_path", files / "validation.parquet", "--test_path")
+    return (*parts, files / "test.parquet")
 
 
-def test_a_time_parts_the_samples(timed):
+@pytest.fixture(scope="module")
+def timed(make):
+    return make("timed", "--test_from", 80, "--validation_from", 60)[0]
+
+
+@pytest.fixture(scope="module")
+def by_files(make, given):
+    return make("given", *given, log="first.parquet")[0]
+
+
+def test_a_time_or_files_part_the_samples(timed, by_files):
     expected = plain_split(some_log(), by_time)
-    assert set(expected) == {"train", "validation", "test"}
+    assert set(expected) == set(PARTS)
     for mapping, samples in expected.items():
-        assert stored(timed, mapping) == samples
-    assert list(DatasetDirectory.open(timed).spec.source_spec) == ["train", "validation", "test"]
+        assert samples_of(timed, mapping, label=1) == samples
+        assert rows_of(timed, mapping) == rows_of(by_files, mapping)
+    for dataset in (timed, by_files):
+        assert list(DatasetDirectory.open(dataset).spec.source_spec) == [*PARTS]
+    fitted = FittedWorkflow.load(timed)
+    for mapping in PARTS:
+        assert len(fitted.samples(some_log(), mapping)) == 2 * sum(expected[mapping].values())
+    with pytest.raises(ValueError, match="`mapping` should be"):
+        fitted.samples(some_log(), "tests")
 
 
-def test_users_rows_know_the_same_samples(run, files, timed, run_cli):
-    options = ("--test_from", 80, "--validation_from", 60, "--layout", "users")
-    assert run("users", *options).exit_code == 0
-    result = run_cli("data", "transcode", "--input", files / "users", "--output", files / "made")
+def test_users_rows_know_the_same_samples(make, run_cli, files, given, by_files):
+    users, _ = make("users", *given, "--layout", "users", log="first.parquet")
+    result = run_cli("data", "transcode", "--input", users, "--output", files / "made")
     assert result.exit_code == 0, result.output
-    for path in ("train/part.0.parquet", "validation/part.0.parquet", "test/part.0.parquet"):
-        assert (files / "made" / path).read_bytes() == (timed / path).read_bytes()
+    for mapping in PARTS:
+        path = f"{mapping}/part.0.parquet"
+        assert (files / "made" / path).read_bytes() == (by_files / path).read_bytes()
 
 
-def test_users_may_be_parted(run, files):
+def test_users_may_be_parted_by_their_keys(make, files):
     shares = ("--test_users", 0.3, "--validation_users", 0.2)
-    assert run("shares", *shares).exit_code == 0
-    users = {
-        m: {who for who, _, _ in stored(files / "shares", m)}
-        for m in ("train", "validation", "test")
-    }
-    assert not users["train"] & users["test"] | users["train"] & users["validation"]
-    assert len(set.union(*users.values())) == 25
+    dataset, _ = make("shares", *shares)
+
+    def users_of(dataset, mapping):
+        return {who for who, *_ in samples_of(dataset, mapping)}
+
+    users = {mapping: users_of(dataset, mapping) for mapping in PARTS}
+    assert sum(map(len, users.values())) == len(set.union(*users.values())) == 25
     of = {who: mapping for mapping, members in users.items() for who in members}
     expected = plain_split(some_log(), lambda who, when: of[who])
     for mapping in users:
-        assert stored(files / "shares", mapping) == expected[mapping]
+        assert samples_of(dataset, mapping, label=1) == expected[mapping]
     # A user's key decides, so another log has the same users there.
     some_log(seed=1, rows=400).to_parquet(files / "other.parquet")
-    assert run("again", *shares, log="other.parquet").exit_code == 0
-    assert {who for who, _, _ in stored(files / "again", "test")} <= users["test"]
-    assert run("seeded", *shares, "--seed", 1).exit_code == 0
-    assert {who for who, _, _ in stored(files / "seeded", "test")} != users["test"]
+    again, _ = make("again", *shares, log="other.parquet")
+    assert users_of(again, "test") <= users["test"]
+    seeded, _ = make("seeded", *shares, "--seed", 1)
+    assert users_of(seeded, "test") != users["test"]
 
 
 def test_about_so_many_users_test():
@@ -126,20 +143,32 @@ def test_about_so_many_users_test():
     np.testing.assert_array_equal(alone == 1, parts == 2)
 
 
-def test_labels_are_parted_too(run, files):
-    result = run("labels", "--label_column", "clicked", "--test_from", "80")
-    assert result.exit_code == 0, result.output
+def test_users_may_be_parted_by_files(make, files):
+    """The same times in both, and one user in each."""
+    log = some_log()
+    log[log["who"] < 15].to_csv(files / "few.csv", index=False)
+    log[log["who"] >= 15].to_csv(files / "others.csv", index=False)
+    dataset, _ = make("parted", "--test_path", files / "others.csv", log="few.csv")
+    train, test = ({int(who) for who, *_ in samples_of(dataset, m)} for m in ("train", "test"))
+    assert train <= set(range(15)) and test <= set(range(15, 25))
+    assert len(train) > 10
+
+
+def test_labels_are_parted_too(make, given):
+    dataset, _ = make("labels", "--label_column", "clicked", "--test_from", "80")
     log = some_log()
     taken = log[log["clicked"] == 1].groupby("who").size()
-    log = log[log["who"].isin(taken[taken >= 3].index)].sort_values("when", kind="stable")
+    log = log[log["who"].isin(taken[taken >= 3].index)]
     clicks = log.groupby(["who", "when"])["clicked"].sum()
     earlier = clicks.groupby("who").cumsum() - clicks  # those of its own time are not before it
     before = log.join(earlier.rename("before"), on=["who", "when"])["before"]
     wanted = log[(log["when"] >= 80) & (before > 0)]
-    frame = pd.read_parquet(files / "labels/test")
+    frame = pd.read_parquet(dataset / "test")
     assert len(frame) == len(wanted)
     assert frame["label"].sum() == wanted["clicked"].sum()
     assert sorted(frame["what_pos"].map(len)) == sorted(before[wanted.index])
+    of_files, _ = make("labels of files", "--label_column", "clicked", *given, log="first.parquet")
+    assert rows_of(of_files, "test") == rows_of(dataset, "test")
 
 
 @pytest.mark.parametrize(
@@ -151,7 +180,7 @@ def test_labels_are_parted_too(run, files):
         ("number in csv", " 80 "),
     ],
 )
-def test_a_time_is_given_as_the_log_has_it(run, files, kind, given):
+def test_a_time_is_given_as_the_log_has_it(make, files, kind, given):
     log = some_log()
     day = pd.Timestamp("2024-03-01")
     if kind != "number in csv":
@@ -164,36 +193,79 @@ def test_a_time_is_given_as_the_log_has_it(run, files, kind, given):
         log.to_csv(files / name, index=False)
     else:
         log.to_parquet(files / name)
-    result = run("kinds", "--test_from", given, "--overwrite", log=name)
-    assert result.exit_code == 0, result.output
-    expected = plain_split(some_log(), by_time)
-    found = [
-        (int(who), int(what), tuple(map(int, h)))
-        for who, what, h in stored(files / "kinds", "test")
-    ]
-    assert sorted(found) == expected["test"]
+    dataset, _ = make("kinds", "--test_from", given, log=name)
+    found = Counter()
+    for (who, what, label, history), count in samples_of(dataset, "test", label=1).items():
+        found[int(who), int(what), label, tuple(map(int, history))] = count
+    assert found == plain_split(some_log(), by_time)["test"]
 
 
-def test_the_fitted_split_is_kept_unless_another_is_given(run, files, timed):
-    assert run("next", "--fitted", timed).exit_code == 0
-    for mapping in ("train", "validation", "test"):
-        assert stored(files / "next", mapping) == stored(timed, mapping)
-    assert run("other", "--fitted", timed, "--test_from", 70).exit_code == 0
+def test_amazons_seconds_may_be_given_as_a_date(raw_writer, preprocess, tmp_path):
+    reviews = [("u", "abcd"[day % 4], 946_684_800 + day * 86_400) for day in range(40)]
+    raw = raw_writer(tmp_path / "raw", reviews, [("a", [["A"]])])
+    dataset = preprocess(raw, tmp_path / "dataset", "--test_from", "2000-01-31")
+    assert len(pd.read_parquet(dataset / "test")) == 2 * 10
+
+
+def test_the_fitted_split_is_kept_unless_another_is_given(make, timed):
+    again, _ = make("next", "--fitted", timed)
+    for mapping in PARTS:
+        assert samples_of(again, mapping) == samples_of(timed, mapping)
+    other, _ = make("other", "--fitted", timed, "--test_from", 70)
     expected = plain_split(some_log(), lambda _, when: "train" if when < 70 else "test")
-    assert stored(files / "other", "test") == expected["test"]
-    assert not (files / "other/validation").exists()
-    assert run("last", "--fitted", timed, "--test_users", 0).exit_code == 0
-    assert len(stored(files / "last", "test")) == 25
-    assert FittedWorkflow.load(files / "last").rules.split is None
+    assert samples_of(other, "test", label=1) == expected["test"]
+    assert not (other / "validation").exists()
+    last, _ = make("last", "--fitted", timed, "--test_users", 0)
+    assert len(pd.read_parquet(last / "test")) == 2 * 25
+    assert FittedWorkflow.load(last).rules.split is None
 
 
-def test_a_loaded_workflow_parts_frames_alike(timed):
-    fitted = FittedWorkflow.load(timed)
-    for mapping in ("train", "validation", "test"):
-        made = fitted.samples(some_log(), mapping)
-        assert len(made) == len(pd.read_parquet(timed / mapping))
-    with pytest.raises(ValueError, match="`mapping` should be"):
-        fitted.samples(some_log(), "tests")
+def test_a_fitted_split_by_files_needs_files_again(make, refuse, given, by_files):
+    said = refuse("--fitted", by_files, log="first.parquet")
+    assert "a split by given files, expected its files too (`--test_path`)" in said
+    make("last", "--fitted", by_files, "--test_users", 0, log="first.parquet")
+    again, _ = make("again", "--fitted", by_files, *given, log="first.parquet")
+    assert rows_of(again, "test") == rows_of(by_files, "test")
+    with pytest.raises(MerlinSimError, match="was split by given files"):
+        FittedWorkflow.load(by_files).samples(some_log(), "test")
+    assert len(FittedWorkflow.load(by_files).histories().transform(some_log())) == 25
+
+
+def test_numbers_are_fitted_on_the_files_that_train(make, files, given):
+    (files / "features.yaml").write_text(
+        "features: {spent: {type: number, of: interaction, operators: [Normalize]}}\n"
+    )
+    features = ("--features", files / "features.yaml", "--fit_on", "train")
+    of_files, _ = make("numbers", *features, *given, log="first.parquet")
+    of_times, _ = make("timed numbers", *features, "--validation_from", 60, "--test_from", 80)
+    learned = [
+        fitted_features(json.loads((dataset / "workflow.json").read_text()))
+        for dataset in (of_files, of_times)
+    ]
+    assert learned[0] == learned[1]
+    assert rows_of(of_files, "test") == rows_of(of_times, "test")
+
+
+def test_files_may_go_on_from_earlier_histories(make, files):
+    old, _ = make("old", log="first.parquet")
+    options = ("--fitted", old, "--history", old)
+    of_files, _ = make("going on", *options, "--test_path", files / "test.parquet",
+                       log="validation.parquet")  # fmt: skip
+    both = pd.concat([pd.read_parquet(files / f"{n}.parquet") for n in ("validation", "test")])
+    both.to_parquet(files / "both.parquet")
+    timed, _ = make("timed on", *options, "--test_from", 80, log="both.parquet")
+    for mapping in ("train", "test"):
+        assert rows_of(of_files, mapping) == rows_of(timed, mapping)
+
+
+def test_parts_that_do_not_follow_each_other_are_refused(refuse, files):
+    """A sample that trains would have what tests in its history."""
+    log = some_log()
+    log[::2].to_parquet(files / "even.parquet")
+    log[1::2].to_parquet(files / "odd.parquet")
+    said = refuse("--test_path", files / "odd.parquet", log="even.parquet")
+    assert "expected that a user's interactions of test come after" in said
+    assert "found one of user " in said
 
 
 @pytest.mark.parametrize(
@@ -210,60 +282,48 @@ def test_a_loaded_workflow_parts_frames_alike(timed):
         (("--test_from", "2024-06-01"), "`--test_from`: expected a whole number, as column 'when'"),
         (("--test_from", 1000), "expected samples in test, found none: the split (test_from 1000)"),
         (("--test_from", 0), "expected samples in train, found none"),
+        (("--validation_path", "test.parquet"), "--validation_path needs --test_path"),
+        (("--test_path", "log.parquet"), "Received more than once:"),
+        (("log.parquet",), "Received more than once:"),
+        (("--test_path", "link.parquet"), "Received more than once:"),
+        (("--test_path", "none.parquet"), "none.parquet: no such file"),
+        (("--test_path", "test.parquet", "--test_from", 80), "Received: test_from and test_files"),
+        (("--test_path", "test.csv"), "CSV files (.csv, .csv.gz) or parquet files, not both"),
     ],
 )
-def test_a_split_that_cannot_be_is_refused(run, files, options, message):
-    result = run("refused", *options)
-    assert isinstance(result.exception, MerlinSimError)
-    assert message in str(result.exception)
-    assert not (files / "refused").exists()
+def test_a_split_that_cannot_be_is_refused(refuse, files, options, message):
+    pd.read_parquet(files / "test.parquet").to_csv(files / "test.csv", index=False)
+    with contextlib.suppress(FileExistsError):
+        (files / "link.parquet").symlink_to("log.parquet")
+    named = (".parquet", ".csv")
+    assert message in refuse(*(files / o if str(o).endswith(named) else o for o in options))
 
 
-def test_a_split_that_leaves_no_row_of_the_kept_users_to_fit_on_is_refused(run, files):
+def test_a_split_that_leaves_no_row_of_the_kept_users_to_fit_on_is_refused(refuse, files):
     log = some_log(60, 3).assign(when=80)
-    early = pd.DataFrame({"who": [7], "what": [1], "when": [1], "clicked": [1]})
+    early = pd.DataFrame({"who": [7], "what": [1], "when": [1], "clicked": [1], "spent": [1.0]})
     pd.concat([log, early]).to_parquet(files / "late.parquet")
-    result = run("refused", "--test_from", 60, "--fit_on", "train", log="late.parquet")
-    assert isinstance(result.exception, MerlinSimError)
-    assert "expected samples in train, found none: no row" in str(result.exception)
-    assert "late.parquet" in str(result.exception)
-    assert not (files / "refused").exists()
+    said = refuse("--test_from", 60, "--fit_on", "train", log="late.parquet")
+    assert "expected samples in train, found none: no row" in said
+    assert "late.parquet" in said
 
 
-def test_amazons_seconds_may_be_given_as_a_date(raw, preprocess, tmp_path):
-    times = pd.read_json(raw / "reviews_Books.json", lines=True)["unixReviewTime"]
-    date = pd.Timestamp(times.quantile(0.8), unit="s").strftime("%Y-%m-%d")
-    made = [
-        preprocess(raw, tmp_path / name, "--test_from", time)
-        for name, time in (("date", date), ("seconds", int(pd.Timestamp(date).timestamp())))
-    ]
-    first, second = (path / "test/part.0.parquet" for path in made)
-    assert first.read_bytes() == second.read_bytes()
-    assert len(pd.read_parquet(first)) > 100
-
-
-@pytest.mark.parametrize("dates", [False, True])
-def test_a_split_of_the_day_before_says_what_to_do(run, run_cli, files, tmp_path, dates):
+def test_a_split_of_the_day_before_says_what_to_do(make, refuse, files):
     """The daily recipe, of a dataset that was split by a time."""
     log = some_log()
-    split = 40
-    if dates:
-        start, split = pd.Timestamp("2024-03-01"), "2024-03-02T16:00:00"
-        log["when"] = start + pd.to_timedelta(log["when"], "h")
-    half = log["when"].sort_values().iloc[len(log) // 2]
+    log["when"] = pd.Timestamp("2024-03-01") + pd.to_timedelta(log["when"], "h")
+    half, split = log["when"].iloc[len(log) // 2], "2024-03-02T16:00:00"
     log[log["when"] < half].to_parquet(files / "monday.parquet")
     log[log["when"] >= half].to_parquet(files / "tuesday.parquet")
-    more = ("--test_from", split, "--overwrite")
-    assert run("monday", *more, log="monday.parquet").exit_code == 0
-    goes_on = ("--fitted", files / "monday", "--history", files / "monday", "--overwrite")
-    result = run("tuesday", *goes_on, log="tuesday.parquet")
-    message = str(result.exception)
-    assert f"expected samples in train, found none: the split (test_from {split})" in message
-    assert "every row of the log is of the time of `test_from` or later" in message
-    assert "split is that of the fitted workflow" in message
-    assert "`--test_users 0` for each user's last interaction" in message
-    assert "enough before it" not in message
-    assert run("tuesday", *goes_on, "--test_users", 0, log="tuesday.parquet").exit_code == 0
-    late = run("late", "--test_from", "2025-01-01" if dates else 1000, log="tuesday.parquet")
-    assert "every row of the log is before `test_from`" in str(late.exception)
-    assert "fitted workflow" not in str(late.exception)
+    monday, _ = make("monday", "--test_from", split, log="monday.parquet")
+    goes_on = ("--fitted", monday, "--history", monday)
+    said = refuse(*goes_on, log="tuesday.parquet")
+    assert f"expected samples in train, found none: the split (test_from {split})" in said
+    assert "every row of the log is of the time of `test_from` or later" in said
+    assert "split is that of the fitted workflow" in said
+    assert "`--test_users 0` for each user's last interaction" in said
+    assert "enough before it" not in said
+    make("tuesday", *goes_on, "--test_users", 0, log="tuesday.parquet")
+    late = refuse("--test_from", "2025-01-01", log="tuesday.parquet")
+    assert "every row of the log is before `test_from`" in late
+    assert "fitted workflow" not in late
