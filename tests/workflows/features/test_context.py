@@ -7,11 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 from feature_logs import write_features
 from fed_samples import assert_same_samples
+from stored_samples import keys_of
 
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
 
-COLUMNS = ("--user_column", "who", "--item_column", "what", "--timestamp_column", "when")
 FEATURES = """
 features:
   device: {type: category, of: interaction}
@@ -41,24 +41,18 @@ EXPECTED = {  # user and how many of its rows came before: device, slot
 
 
 @pytest.fixture(scope="module")
-def run(run_cli, tmp_path_factory):
+def run(preprocess_log, tmp_path_factory):
     directory = tmp_path_factory.mktemp("context")
     pd.DataFrame(ROWS, columns=NAMES).to_parquet(directory / "log.parquet", row_group_size=3)
-    write_features(directory / "features.yaml", FEATURES)
+    features = write_features(directory / "features.yaml", FEATURES)
 
     def run(output, *more, log="log.parquet"):
-        given = () if "--fitted" in more else (
-            *COLUMNS, "--features", directory / "features.yaml", "--item_feature_columns", "brand",
-            "--fit_on", "all",
-        )  # fmt: skip
-        result = run_cli(
-            "preprocess", "log", directory / log, "--output_path", directory / output, *given,
+        given = ("--features", features, "--item_feature_columns", "brand", "--fit_on", "all")
+        return preprocess_log(
+            directory / output, directory / log, *(() if "--fitted" in more else given),
             "--shortest_sequence_for_user", 1, "--shortest_sequence_for_training", 0,
-            "--scheduler", "single", "--order_of_equal_times", "log", "--validation", "none", *more,
-        )  # fmt: skip
-        if result.exception:
-            raise result.exception
-        return directory / output
+            "--order_of_equal_times", "log", "--validation", "none", *more,
+        )[0]  # fmt: skip
 
     run.directory = directory
     return run
@@ -69,13 +63,12 @@ def dataset(run):
     return run("dataset")
 
 
-def rows_of(dataset, vocabularies=None):
+def rows_of(dataset):
     frames = [pq.read_table(dataset / mapping).to_pandas() for mapping in ("train", "test")]
     rows = pd.concat(frames, ignore_index=True)
     for name in ("who", "device", "slot"):
-        table = pd.read_parquet((vocabularies or dataset) / "categories" / f"{name}.parquet")
-        keys = dict(zip(table["id"], table["key"], strict=True))
-        rows[name] = [keys.get(found) for found in rows[name]]
+        keys = keys_of(dataset, name)
+        rows[name] = [keys[number] for number in rows[name]]
     rows["place"] = list(zip(rows["who"], map(len, rows["what_pos"]), strict=True))
     return rows
 
@@ -85,18 +78,13 @@ def test_each_sample_has_its_own_context_and_a_drawn_one_its_positives(dataset):
     assert len(rows) == 2 * len(ROWS)
     for row in rows.to_dict("records"):  # both labels
         assert (row["device"], row["slot"]) == EXPECTED[row["place"]]
-
-
-def test_the_schema_says_what_it_is(dataset):
     opened = DatasetDirectory.open(dataset)
     assert opened.channels["context_features"] == ["device", "slot"]
     assert opened.channels["user_features"] == ["who"]
     tags = {tag.value if hasattr(tag, "value") else tag for tag in opened.schema["device"].tags}
     assert {"context", "categorical"} <= tags
     assert opened.spec.feature_spec["device"].cardinality == 4
-
-
-def test_a_context_is_crossed_with_the_item(dataset):
+    # A context is crossed with the item.
     rows = pq.read_table(dataset / "train").to_pandas()
     pairs = rows.groupby(["device", "brand_trgt"])["device_brand"].agg(
         lambda found: len({ids[0] for ids in found})
@@ -127,16 +115,10 @@ def test_the_next_day_knows_the_contexts(grow, run, dataset):
 
 
 @pytest.mark.slow
-def test_a_fitted_workflow_gives_the_same_rows(run, dataset):
-    fitted = FittedWorkflow.load(dataset)
-    made = fitted.samples(pd.DataFrame(ROWS, columns=NAMES), "train")
+def test_a_fitted_workflow_and_one_row_a_user_give_the_same_rows(run, dataset):
+    made = FittedWorkflow.load(dataset).samples(pd.DataFrame(ROWS, columns=NAMES), "train")
     names = ["who", "device", "slot", "what_trgt", "label"]
     stored = pq.read_table(dataset / "train").to_pandas()
     found = [frame[names].sort_values(names).to_numpy().tolist() for frame in (made, stored)]
     assert found[0] == found[1]
-
-
-@pytest.mark.slow
-def test_one_row_a_user_gives_each_sample_its_own_context(run, dataset):
-    users = run("users", "--layout", "users")
-    assert assert_same_samples(users, dataset) == 2 * len(ROWS)
+    assert assert_same_samples(run("users", "--layout", "users"), dataset) == 2 * len(ROWS)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import shutil
-
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from feature_logs import COLUMNS
 from fed_samples import assert_same_samples
+from hypothesis import given
+from hypothesis import strategies as st
+from stored_samples import keys_of
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.schemas.days_since import NEVER
+from merlin_sim.workflows.known_values import last_days
 from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
-from merlin_sim.workflows.vocabularies import Vocabularies
 
 pytestmark = pytest.mark.slow
 
@@ -31,13 +31,12 @@ crosses:
   country_brand: {columns: [country, brand], buckets: 500}
 """
 OPTIONS = (
-    "--fit_on", "all",
-    *COLUMNS, "--item_feature_columns", "brand", "--user_feature_columns", "country",
-    "--shortest_sequence_for_user", 2, "--scheduler", "single",
+    "--fit_on", "all", "--item_feature_columns", "brand", "--user_feature_columns", "country",
+    "--shortest_sequence_for_user", 2,
 )  # fmt: skip
 
 
-def random_log(rows=4000, seed=3) -> pd.DataFrame:
+def random_log(rows=2000, seed=3) -> pd.DataFrame:
     """Nothing tells a label: whoever finds one in an encoding has looked at the label itself."""
     random = np.random.default_rng(seed)
     item, who = random.integers(0, 900, rows), random.integers(0, 60, rows)
@@ -59,20 +58,14 @@ def log():
 
 
 @pytest.fixture(scope="module")
-def run(run_cli, log, tmp_path_factory):
+def run(preprocess_log, log, tmp_path_factory):
     directory = tmp_path_factory.mktemp("encodings")
     log.to_parquet(directory / "log.parquet", row_group_size=700)
     (directory / "features.yaml").write_text(FEATURES)
 
     def run(output, *more, features="features.yaml", log="log.parquet"):
         given = () if "--fitted" in more else (*OPTIONS, "--features", directory / features)
-        result = run_cli(
-            "preprocess", "log", directory / log, "--output_path", directory / output,
-            *given, *more,
-        )  # fmt: skip
-        if result.exception:
-            raise result.exception
-        return directory / output
+        return preprocess_log(directory / output, directory / log, *given, *more)[0]
 
     run.directory = directory
     return run
@@ -87,8 +80,8 @@ def raw_rows(dataset, mapping):
     """A mapping's rows, with the keys in place of ids."""
     rows = pq.read_table(dataset / mapping).to_pandas()
     for domain, name in (("who", "who"), ("what", "what_trgt"), ("brand", "brand_trgt")):
-        table = pd.read_parquet(dataset / "categories" / f"{domain}.parquet").set_index("id")
-        rows[name] = table["key"].loc[rows[name]].to_numpy()
+        keys = keys_of(dataset, domain)
+        rows[name] = [keys[number] for number in rows[name]]
     return rows
 
 
@@ -166,68 +159,43 @@ def test_a_label_changes_no_sample_of_its_own_time_or_before(log, run):
     assert len(of_brand) > 10
 
 
-def test_a_twin_has_the_count_of_its_own_item_at_its_positives_time(log, run):
-    (run.directory / "count.yaml").write_text("encodings: {what: [count]}")
-    stored = run("twins", features="count.yaml")
-    rows = pq.read_table(stored / "test").to_pandas()
-    table = pd.read_parquet(stored / "categories" / "what.parquet").set_index("id")["key"]
-    users = pd.read_parquet(stored / "categories" / "who.parquet").set_index("id")["key"]
-    last = log.groupby("who")["when"].last()
-    for row in rows.to_dict("records"):
-        before = log[log["when"] < last.loc[users[row["who"]]]]
-        seen = (before["what"] == table[row["what_trgt"]]).sum()
-        assert row["what_count_trgt"] == pytest.approx(np.log1p(seen), rel=1e-5)
-
-
-@pytest.mark.parametrize("label", [(), ("--label_column", "clicked")])
-def test_one_row_a_user_gives_the_same_samples(label, run):
-    counts = FEATURES.replace(", target", "")
-    text = FEATURES if label else counts
-    (run.directory / f"both {len(label)}.yaml").write_text(text)
-    made = {
-        layout: run(
-            f"{layout} {len(label)}", "--layout", layout, *label,
-            features=f"both {len(label)}.yaml",
-        )
-        for layout in ("users", "samples")
-    }  # fmt: skip
-    assert assert_same_samples(**made) > 3000
-
-
-def test_one_row_a_user_of_the_next_day_gives_the_same_samples(log, run, dataset):
-    tomorrow = log[:900].assign(when=log["when"][:900] + LASTS)
-    tomorrow.to_parquet(run.directory / "some.parquet")
-    made = {
-        layout: run(
-            f"next {layout}", "--fitted", dataset, "--history", dataset, "--layout", layout,
-            log="some.parquet",
-        )
-        for layout in ("users", "samples")
-    }  # fmt: skip
-    assert assert_same_samples(**made) > 800
-
-
-def test_the_next_day_gets_what_the_whole_log_said(log, run, dataset):
-    tomorrow = log.assign(when=log["when"] + LASTS)
-    tomorrow.to_parquet(run.directory / "tomorrow.parquet")
-    output = run("next", "--fitted", dataset, log="tomorrow.parquet")
-    rows = raw_rows(output, "test")
-    shown = log.groupby("what")["clicked"].agg(["sum", "size"]).loc[rows["what_trgt"]]
-    prior = log["clicked"].mean()
-    expected = (shown["sum"] + SMOOTHING * prior) / (shown["size"] + SMOOTHING)
-    np.testing.assert_allclose(rows["what_target_trgt"], expected, rtol=1e-5)
-    share = log.groupby("brand").size().loc[rows["brand_trgt"]] / (len(log) + 1000)
-    np.testing.assert_allclose(rows["brand_popularity_trgt"], np.log1p(1000 * share), rtol=1e-5)
-
-
-def test_a_later_log_counts_its_days_from_those_that_were_fitted(log, run, dataset):
+@pytest.fixture(scope="module")
+def later_log(log):
+    """It begins on the day on which the other one ends."""
     later = log[:900].drop_duplicates(["who", "what"])
     later = later.assign(when=later["when"] + LASTS)
     assert later["when"].min() // 86_400 == log["when"].max() // 86_400
-    later.to_parquet(run.directory / "later.parquet")
-    output = run("later", "--fitted", dataset, log="later.parquet")
-    parts = [raw_rows(output, mapping) for mapping in ("train", "validation", "test")]
-    when = later.set_index(["who", "what"])["when"]
+    return later
+
+
+@pytest.fixture(scope="module")
+def later(later_log, run, dataset):
+    later_log.to_parquet(run.directory / "later.parquet")
+    return run("later", "--fitted", dataset, "--history", dataset, log="later.parquet")
+
+
+def test_one_row_a_user_gives_the_same_samples_on_a_later_day(run, dataset, later):
+    """Whose histories may be what was counted."""
+    goes_on = ("--fitted", dataset, "--history", dataset, "--layout", "users")
+    assert assert_same_samples(run("next users", *goes_on, log="later.parquet"), later) > 700
+    assert raw_rows(later, "test")["what_pos"].map(len).mean() > 12
+
+
+def test_a_twin_has_the_count_of_its_own_item_at_its_positives_time(log, run):
+    (run.directory / "count.yaml").write_text("encodings: {what: [count]}")
+    stored = run("twins", features="count.yaml")
+    last = log.groupby("who")["when"].last()
+    for row in raw_rows(stored, "test").to_dict("records"):
+        before = log[log["when"] < last.loc[row["who"]]]
+        seen = (before["what"] == row["what_trgt"]).sum()
+        assert row["what_count_trgt"] == pytest.approx(np.log1p(seen), rel=1e-5)
+
+
+def test_a_later_log_gets_what_was_fitted_and_counts_its_days_from_there(
+    log, later_log, later, dataset
+):
+    parts = [raw_rows(later, mapping) for mapping in ("train", "validation", "test")]
+    when = later_log.set_index(["who", "what"])["when"]
     of_same_day = 0
     for row in pd.concat(parts).to_dict("records"):
         at = when[row["who"], row["what_trgt"]]
@@ -236,8 +204,15 @@ def test_a_later_log_counts_its_days_from_those_that_were_fitted(log, run, datas
             expected = log_days(log, name, row[f"{name}_trgt"], at)
             assert row[f"{name}_recency_trgt"] == pytest.approx(expected, rel=1e-6)
     assert of_same_day > 3
-    stored = pq.read_table(output / "test").to_pandas().set_index("who")
-    made = FittedWorkflow.load(dataset).samples(later, "test").set_index("who")
+    rows = parts[2]
+    shown = log.groupby("what")["clicked"].agg(["sum", "size"]).loc[rows["what_trgt"]]
+    prior = log["clicked"].mean()
+    expected = (shown["sum"] + SMOOTHING * prior) / (shown["size"] + SMOOTHING)
+    np.testing.assert_allclose(rows["what_target_trgt"], expected, rtol=1e-5)
+    share = log.groupby("brand").size().loc[rows["brand_trgt"]] / (len(log) + 1000)
+    np.testing.assert_allclose(rows["brand_popularity_trgt"], np.log1p(1000 * share), rtol=1e-5)
+    stored = pq.read_table(later / "test").to_pandas().set_index("who")
+    made = FittedWorkflow.load(dataset).samples(later_log, "test").set_index("who")
     for name in ("what_recency_trgt", "brand_recency_trgt"):
         np.testing.assert_array_equal(made.loc[stored.index, name], stored[name])
 
@@ -252,26 +227,13 @@ def test_days_are_those_of_the_whole_log_whatever_was_fitted(log, run):
     assert FittedWorkflow.load(stored).numbers.counted_until == log["when"].max()
 
 
-@pytest.mark.parametrize(
-    ("day", "message"),
-    [(2**40, "expected -2,147,483,648 to 2,147,483,647"), (0.5, "whole numbers")],
-)
-def test_forged_days_are_refused(day, message, dataset, tmp_path):
-    fitted = FittedWorkflow.load(dataset)
-    shutil.copytree(dataset / "categories", tmp_path / "categories")
-    path = tmp_path / "categories/what.parquet"
-    pd.read_parquet(path).assign(what_day_before=day).to_parquet(path)
-    with pytest.raises(MerlinSimError, match=f"column 'what_day_before'.*{message}"):
-        Vocabularies(tmp_path / "categories").check(fitted.columns, fitted.sizes)
-
-
 def test_no_row_is_told_what_counted_it(log, run, dataset):
     """What a dataset counted holds its own rows' labels: they are refused on every way in."""
-    with pytest.raises(MerlinSimError, match="3,853 of 3,853 interactions .* fit anew"):
+    with pytest.raises(MerlinSimError, match=r"(1,\d{3}) of \1 interactions .* fit anew"):
         run("again", "--fitted", dataset)
     partly = log.assign(when=log["when"] + LASTS // 6)
     partly.to_parquet(run.directory / "partly.parquet")
-    with pytest.raises(MerlinSimError, match="3,[0-6].. of 3,853 interactions"):
+    with pytest.raises(MerlinSimError, match=r"(1,\d{3}) of (?!\1)1,\d{3} interactions"):
         run("partly", "--fitted", dataset, log="partly.parquet")
     fitted = FittedWorkflow.load(dataset)
     tomorrow = log.assign(when=log["when"] + LASTS)
@@ -281,23 +243,17 @@ def test_no_row_is_told_what_counted_it(log, run, dataset):
     of_item = taken.loc[keys[made["what_trgt"]]].reset_index(drop=True)
     expected = (of_item["sum"] + SMOOTHING * log["clicked"].mean()) / (of_item["size"] + SMOOTHING)
     np.testing.assert_allclose(made["what_target_trgt"], expected, rtol=1e-5)
-    for mapping, of in (("train", "3,733"), ("validation", "60"), ("test", "60")):
-        with pytest.raises(MerlinSimError, match=f"the log: {of} of {of} interactions .* no later"):
+    for mapping, of in (("train", r"1,\d{3}"), ("validation", "60"), ("test", "60")):
+        message = rf"the log: ({of}) of \1 interactions .* no later"
+        with pytest.raises(MerlinSimError, match=message):
             fitted.samples(log, mapping)
-
-
-def test_earlier_rows_of_histories_may_be_what_was_counted(log, run, dataset):
-    tomorrow = log[:400].assign(when=log["when"][:400] + LASTS)
-    tomorrow.to_parquet(run.directory / "few.parquet")
-    output = run("goes_on", "--fitted", dataset, "--history", dataset, log="few.parquet")
-    assert raw_rows(output, "test")["what_pos"].map(len).min() > 10
 
 
 def test_equal_pairs_have_one_cross_and_other_pairs_hardly_ever(dataset):
     rows = pq.read_table(dataset / "train").to_pandas()
     rows["cross"] = rows["country_brand"].map(lambda ids: ids[0])
     pairs = rows.groupby(["country", "brand_trgt"])["cross"].agg(["nunique", "first"])
-    assert (pairs["nunique"] == 1).all() and len(pairs) == 200
+    assert (pairs["nunique"] == 1).all() and len(pairs) > 190
     assert pairs["first"].between(1, 500).all() and pairs["first"].nunique() > 150
     opened = DatasetDirectory.open(dataset)
     assert opened.channels["target_item_lists"] == ["country_brand"]
@@ -341,6 +297,12 @@ lifetime_counts: [what, brand]
     assert {"brand_target_trgt", "brand_lifetime_count_trgt"} <= {*frames[0].columns}
     with pytest.raises(SystemExit, match="2"):
         run("by fitted", "--counts", "--fitted", dataset)
-    log[:900].assign(when=log["when"] + LASTS).to_parquet(run.directory / "more.parquet")
-    more = run("more", "--counts", "--fitted", by_option, log="more.parquet")
-    assert {*pq.read_table(more / "test").column_names} == {*frames[0].columns}
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.integers(-3, 6)), max_size=30))
+def test_rows_of_any_order_report_the_last_two_days(rows):
+    ids, days = np.array(rows, np.int64).reshape(-1, 2).T
+    found = last_days(ids, days, 6).tolist()
+    for key in range(6):
+        seen = sorted({day for of, day in rows if of == key}, reverse=True)
+        assert found[key] == [*seen, NEVER, NEVER][:2]

@@ -11,10 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from feature_logs import OPTIONS, feature_log, write_csv, write_features
-from fed_samples import assert_same_samples
+from stored_samples import keys_of
 
 from merlin_sim.dataloader.open_loader import open_loader
-from merlin_sim.foundation.digest import DIGEST, with_own_digest
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.channels import contract_named
@@ -40,15 +39,10 @@ def files(log, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def run(run_cli, files):
+def run(preprocess_log, files):
     def run(output, *more, log="log.parquet", features="features.yaml"):
         given = () if "--fitted" in more else (*OPTIONS, "--features", files / features)
-        result = run_cli(
-            "preprocess", "log", files / log, "--output_path", files / output, *given, *more
-        )
-        if result.exception:
-            raise result.exception
-        return files / output
+        return preprocess_log(files / output, files / log, *given, *more)[0]
 
     return run
 
@@ -61,11 +55,6 @@ def dataset(run):
 @pytest.fixture(scope="module")
 def labelled(run):
     return run("labelled", "--label_column", "clicked")
-
-
-def keys(dataset, domain):
-    table = pd.read_parquet(dataset / "categories" / f"{domain}.parquet")
-    return dict(zip(table["id"], table["key"], strict=True))
 
 
 def test_csv_and_parquet_give_the_same_bytes(run, dataset):
@@ -106,7 +95,7 @@ def test_each_sample_has_what_its_row_of_the_log_has(log, labelled):
 
     fitted = logarithms(trains["price"])
     price = (logarithms(items["price"]) - fitted.mean()) / fitted.std(ddof=1)
-    names = {name: keys(labelled, name) for name in ("who", "what", "genres", "size", "income")}
+    names = {name: keys_of(labelled, name) for name in ("who", "what", "genres", "size", "income")}
     events = trains["age"].fillna(30)
     place = trains["place"]
     for row in rows.to_dict("records"):
@@ -137,16 +126,9 @@ def test_each_sample_has_what_its_row_of_the_log_has(log, labelled):
         assert names["size"][row["size_trgt"]] == str(item["size"])
         bucket = np.searchsorted([0.25, 0.5], event["income"], side="right")
         assert names["income"][row["income"]] == f"bucket {bucket}"
-
-
-def test_time_intervals_are_those_of_what_was_taken(log, labelled):
-    rows = pq.read_table(labelled / "test").to_pandas()
-    who = keys(labelled, "who")
-    for row in rows.to_dict("records"):
-        events = log[log["who"] == who[row["who"]]]
-        now, before = events["when"].iloc[-1], events[:-1]
-        taken = before[before["clicked"] == 1]["when"][-12:]
-        hours = (now - taken).dt.total_seconds() / 3600
+        of_user = log[log["who"] == names["who"][row["who"]]]
+        taken = of_user[:-1][of_user[:-1]["clicked"] == 1]["when"][-12:]
+        hours = (of_user["when"].iloc[-1] - taken).dt.total_seconds() / 3600
         np.testing.assert_allclose(row["when_since_pos"], hours, rtol=1e-6)
 
 
@@ -165,11 +147,6 @@ def test_a_lag_beyond_the_first_interaction_is_zero(log, run, files):
     assert pq.read_table(result / "test")["place_lag_2"].to_pylist() == [9, 9]
 
 
-def test_buckets_hold_about_as_many_items_each(dataset):
-    items = pd.read_parquet(dataset / "categories" / "what.parquet")
-    assert items["weight"].value_counts().between(6, 9).all() and items["weight"].nunique() == 4
-
-
 def test_a_twin_has_its_own_items_numbers_and_its_positives_moment(dataset):
     items = pd.read_parquet(dataset / "categories" / "what.parquet").set_index("id")
     rows = pq.read_table(dataset / "test").to_pandas()
@@ -186,9 +163,16 @@ def test_a_twin_has_its_own_items_numbers_and_its_positives_moment(dataset):
 def test_the_fitted_workflow_does_the_same(kind, log, request):
     stored = request.getfixturevalue(kind)
     fitted = FittedWorkflow.load(stored)
-    for mapping in ("train", "test"):
-        made = fitted.samples(log, mapping)
-        assert rows_of(made) == rows_of(pq.read_table(stored / mapping).to_pandas())
+    rows = {mapping: pq.read_table(stored / mapping).to_pandas() for mapping in ("train", "test")}
+    for mapping, expected in rows.items():
+        assert rows_of(fitted.samples(log, mapping)) == rows_of(expected)
+    # Of one interaction of each user nothing is left to train with.
+    first = log.groupby("who").head(1)
+    for mapping, of_user in (("train", 0), ("test", 2 if kind == "dataset" else 1)):
+        made = fitted.samples(first, mapping)
+        assert list(made) == list(rows[mapping])
+        assert len(made) == of_user * len(first)
+        assert all(len(ids) == 0 for ids in made["what_pos"])
 
 
 def rows_of(frame):
@@ -199,18 +183,6 @@ def rows_of(frame):
 
     names = sorted(frame.columns)
     return sorted(tuple(plain(row[name]) for name in names) for row in frame.to_dict("records"))
-
-
-def test_a_frame_without_samples_of_a_part_gives_its_columns(log, dataset):
-    """One interaction of each user tests; nothing is left to train with."""
-    fitted = FittedWorkflow.load(dataset)
-    first = log.groupby("who").head(1)
-    kept = pq.read_table(dataset / "train")
-    for mapping, of_user in (("train", 0), ("test", 2)):
-        made = fitted.samples(first, mapping)
-        assert list(made) == kept.column_names
-        assert len(made) == of_user * len(first)
-        assert all(len(ids) == 0 for ids in made["what_pos"])
 
 
 def test_padding_fills_histories_alone(run, labelled):
@@ -249,16 +221,6 @@ def test_the_next_day_gets_what_was_learned(log, run, files, dataset):
     assert raw.between(0, 41).all() and raw.nunique() > 20
 
 
-@pytest.mark.parametrize("value", ["wide", {}, {"age": None}, {"age": "1"}, {"age": float("nan")}])
-def test_a_workflow_that_was_changed_is_refused(dataset, tmp_path, value):
-    document = json.loads((dataset / "workflow.json").read_text())
-    document.pop(DIGEST)
-    number_records(document)["age"][1]["learned"]["stds"] = value
-    (tmp_path / "workflow.json").write_text(with_own_digest(document))
-    with pytest.raises(MerlinSimError, match="stds of 'age': expected a finite number, found"):
-        FittedWorkflow.load(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("column", "value", "reason"),
     [
@@ -287,11 +249,9 @@ def test_files_of_other_types_of_numbers_are_one_log(log, run, files, dataset):
             weight=log["weight"][400:].astype(np.float32), size=log["size"][400:].map(str)
         ),
     )
-    directory = files / "parts"
-    directory.mkdir()
     for number, part in enumerate(parts):
-        part.to_parquet(directory / f"{number}.parquet")
-    output = run("of parts", directory / "1.parquet", log="parts/0.parquet")
+        part.to_parquet(files / f"{number}.parquet")
+    output = run("of parts", files / "1.parquet", log="0.parquet")
     for mapping in ("train", "test"):
         stored, again = (pq.read_table(d / mapping) for d in (dataset, output))
         for name in ("price_trgt", "size_trgt", "weight_trgt"):
@@ -311,14 +271,6 @@ def test_times_that_are_numbers_need_a_unit(log, run, files):
     items = log.drop_duplicates("what").set_index("what")
     angle = (items["released"].dt.month - 1).loc[found.index] * 2 * np.pi / 12
     np.testing.assert_allclose(found["released_month_sin"], np.sin(angle), atol=1e-6)
-
-
-@pytest.mark.parametrize("kind", ["dataset", "labelled"])
-def test_one_row_a_user_gives_the_same_samples(kind, run, request):
-    stored = request.getfixturevalue(kind)
-    label = ("--label_column", "clicked") if kind == "labelled" else ()
-    count = assert_same_samples(run(f"{kind} users", "--layout", "users", *label), stored)
-    assert count == sum(pq.read_table(stored / mapping).num_rows for mapping in ("train", "test"))
 
 
 def test_tfrecord_holds_all_of_it_and_gives_it_back(run_cli, dataset, files):

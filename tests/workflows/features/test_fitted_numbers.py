@@ -35,10 +35,13 @@ def fitted(values, count, partitions=1):
 
 def buckets_of(values, count, partitions=1):
     """What fitted buckets hold, in their order."""
-    keys = np.array(list(map(str, (found := fitted(values, count, partitions))[0].bucket_keys(
-        found[1], values
-    ))))  # fmt: skip
+    numbers, price = fitted(values, count, partitions)
+    keys = np.array(list(map(str, numbers.bucket_keys(price, values))))
     return [sorted(np.asarray(values)[keys == key]) for key in sorted(set(keys))]
+
+
+TENTHS, SEVENTHS = ([number, float(np.float32(number))] for number in (0.1, 0.7))
+"""What 32 bits do not tell apart."""
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
@@ -49,37 +52,27 @@ def buckets_of(values, count, partitions=1):
         (range(1, 11), 5, [[1, 2], [3, 4], [5, 6], [7, 8], [9, 10]]),
         ([0] * 6 + [1] * 4, 2, [[0] * 6, [1] * 4]),
         ([0] * 95 + [1, 2, 3, 4, 5], 10, [[0] * 95, [1, 2, 3, 4, 5]]),
-        ([7] + [9] * 20, 2, None),
+        (
+            [0] * 60 + [*range(1, 41)],
+            10,
+            [[0] * 60, *([*range(first, first + 10)] for first in (1, 11, 21, 31))],
+        ),
+        (TENTHS + SEVENTHS, 2, [sorted(TENTHS), sorted(SEVENTHS)]),
     ],
 )
 def test_buckets_hold_as_many_values_each_where_values_differ(values, count, expected, partitions):
-    if expected is None:
-        with pytest.raises(MerlinSimError, match="'price': expected 2 buckets, found one.*9"):
-            buckets_of(values, count, partitions)
-    else:
-        assert buckets_of(values, count, partitions) == expected
+    assert buckets_of(values, count, partitions) == expected
 
 
-def test_a_frequent_value_stands_alone_and_the_others_are_dealt_out():
-    zeros, *others = buckets_of([0] * 60 + list(range(1, 41)), 10)
-    assert zeros == [0] * 60
-    assert others == [list(range(first, first + 10)) for first in (1, 11, 21, 31)]
-
-
-def test_fewer_buckets_than_asked_for_are_reported():
+def test_fewer_buckets_than_asked_for_are_reported_and_one_is_refused():
     numbers, price = fitted([0] * 95 + [1, 2, 3, 4, 5], 10)
     age = Number("age", "user", buckets=(18.0,))
     assert numbers.fewer_buckets([price, age]) == {"price": (2, 10)}
+    with pytest.raises(MerlinSimError, match="'price': expected 2 buckets, found one.*9"):
+        fitted([7] + [9] * 20, 2)
 
 
 def test_a_value_between_two_buckets_belongs_to_the_lower():
     numbers, price = fitted([1.0, 2, 3, 4], 2)
-    assert numbers.bucket_keys(price, [2.9, 3.0, np.nan]).tolist() == [
-        "bucket 0", "bucket 1", "no_price",
-    ]  # fmt: skip
-
-
-def test_numbers_that_32_bits_do_not_tell_apart_are_in_one_bucket():
-    numbers, price = fitted([0.1, float(np.float32(0.1)), 0.7, float(np.float32(0.7))], 2)
-    keys = numbers.bucket_keys(price, [0.1, float(np.float32(0.1)), 0.7, float(np.float32(0.7))])
-    assert keys.tolist() == ["bucket 0", "bucket 0", "bucket 1", "bucket 1"]
+    keys = numbers.bucket_keys(price, [2.9, 3.0, np.nan])
+    assert keys.tolist() == ["bucket 0", "bucket 1", "no_price"]

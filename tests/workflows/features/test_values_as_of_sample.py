@@ -8,11 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 from feature_logs import write_features
 from fed_samples import assert_same_samples
+from stored_samples import keys_of
+
+from merlin_sim.workflows.preprocess import preprocess_log
 
 pytestmark = pytest.mark.slow
 
-AS_LOGGED = ("--order_of_equal_times", "log", "--validation", "none")
-COLUMNS = ("--user_column", "who", "--item_column", "what", "--timestamp_column", "when")
 FEATURES = """
 features:
   price: {type: number, of: item, operators: [{FillMissing: {fill_val: -1}}]}
@@ -59,26 +60,22 @@ def small_log() -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def run(run_cli, tmp_path_factory):
+def run(preprocess_log, tmp_path_factory):
     directory = tmp_path_factory.mktemp("as_of_sample")
     small_log().to_parquet(directory / "log.parquet", row_group_size=3)
     write_features(directory / "features.yaml", FEATURES)
 
     def run(output, *more, files=("log.parquet",), features="features.yaml"):
         given = () if "--fitted" in more else (
-            *COLUMNS, "--features", directory / features, "--user_feature_columns", "level",
-            "--item_feature_columns", "brand",
+            "--features", directory / features, "--user_feature_columns", "level",
+            "--item_feature_columns", "brand", "--fit_on", "all",
         )  # fmt: skip
-        result = run_cli(
-            "preprocess", "log", *(directory / file for file in files),
-            "--output_path", directory / output, *given, "--shortest_sequence_for_user", 1,
-            "--shortest_sequence_for_training", 0, "--scheduler", "single", *AS_LOGGED,
-            *(() if "--fitted" in more else ("--fit_on", "all")), *more,
+        path, run.output = preprocess_log(
+            directory / output, *(directory / file for file in files), *given,
+            "--shortest_sequence_for_user", 1, "--shortest_sequence_for_training", 0,
+            "--order_of_equal_times", "log", "--validation", "none", *more,
         )  # fmt: skip
-        if result.exception:
-            raise result.exception
-        run.output = result.output
-        return directory / output
+        return path
 
     run.directory = directory
     return run
@@ -90,16 +87,12 @@ def plain(run):
     return run("dataset"), run.output
 
 
-def keys_of(dataset, domain):
-    table = pd.read_parquet(dataset / "categories" / f"{domain}.parquet")
-    return {0: None, **dict(zip(table["id"], table["key"], strict=True))}
-
-
 def rows_of(dataset):
     frames = [pq.read_table(dataset / mapping).to_pandas() for mapping in ("train", "test")]
     rows = pd.concat(frames, ignore_index=True)
     for name in ("who", "level", "income"):
-        rows[name] = rows[name].map(keys_of(dataset, name))
+        keys = keys_of(dataset, name)
+        rows[name] = [keys[number] for number in rows[name]]
     for name in ("what", "brand", "weight"):
         keys = keys_of(dataset, name)
         rows[f"{name}_trgt"] = rows[f"{name}_trgt"].map(keys)
@@ -154,12 +147,38 @@ def test_drawn_items_have_what_was_known_at_the_time_of_their_sample(plain):
     assert checked > 40
 
 
-def test_a_request_gets_the_last_known_value(plain):
-    dataset, _ = plain
-    items = pd.read_parquet(dataset / "categories/what.parquet").set_index("key")
-    brands = keys_of(dataset, "brand")
-    found = {key: (brands[row["brand"]], row["price"]) for key, row in items.iterrows()}
-    assert found == {"a": ("y", 2), "b": ("z", 6), "c": ("w2", 8), "d": ("v", 3)}
+TIED = [
+    *(("u1", "a", 1, "z", 9.0), ("u2", "a", 1, "k", 3.0), ("u1", "a", 1, "b", 5.0)),
+    *(("u1", "b", 5, "z", 9.0), ("u2", "b", 5, "a", np.nan)),
+    *(("u2", "c", 7, "late", 2.0), ("u3", "c", 6, "early", 8.0), ("u3", "b", 4, "old", 1.0)),
+]
+
+
+def items_of(dataset):
+    """Brand and price of each item, as a request gets them."""
+    items, brands = pd.read_parquet(dataset / "categories/what.parquet"), keys_of(dataset, "brand")
+    return {row["key"]: (brands[row["brand"]], row["price"]) for _, row in items.iterrows()}
+
+
+@pytest.mark.parametrize("kind", ["csv", "files", "groups"])
+def test_a_request_gets_the_last_known_value(kind, run, plain, monkeypatch):
+    """Of interactions of one time the last in the log, however users are dealt out."""
+    assert items_of(plain[0]) == {"a": ("y", 2), "b": ("z", 6), "c": ("w2", 8), "d": ("v", 3)}
+    log = pd.DataFrame(TIED, columns=["who", "what", "when", "brand", "price"])
+    files = [f"tied.{'csv' if kind == 'csv' else 'parquet'}"]
+    if kind == "csv":
+        log.to_csv(run.directory / files[0], index=False)
+    elif kind == "files":
+        files.append("more.parquet")
+        for file, part in zip(files, (log[:2], log[2:]), strict=True):
+            part.to_parquet(run.directory / file)
+    else:  # several buckets: users of one item stand apart
+        monkeypatch.setattr(preprocess_log, "number_of_buckets", lambda size: 5)
+        log.to_parquet(run.directory / files[0], row_group_size=1)
+    filled = "{price: {type: number, of: item, operators: [{FillMissing: {fill_val: -1}}]}}"
+    write_features(run.directory / "price.yaml", f"features: {filled}")
+    dataset = run(kind, "--user_feature_columns", "", files=files, features="price.yaml")
+    assert items_of(dataset) == {"a": ("b", 5), "b": ("a", 9), "c": ("late", 2)}
 
 
 def test_nothing_of_a_row_that_tests_is_seen_in_training(run):
@@ -181,7 +200,8 @@ def test_nothing_of_a_row_that_tests_is_seen_in_training(run):
 
 
 def test_latest_gives_the_last_known_value_to_all_and_says_how_many_leak(run, plain):
-    rows = rows_of(run("latest", "--feature_values", "latest"))
+    latest = run("latest", "--feature_values", "latest")
+    rows = rows_of(latest)
     positives = rows[rows["label"] == 1].set_index("place")
     assert positives.loc[[("u1", 0)]].iloc[0]["level"] == "high"
     assert positives.loc[[("u1", 0)]].iloc[0]["age"] == 3
@@ -190,6 +210,12 @@ def test_latest_gives_the_last_known_value_to_all_and_says_how_many_leak(run, pl
     # Of 7 that train: u1's first two (low), u2's first two (mid, 4 and before), u3's b (price).
     assert "5 of 7 interactions that train" in run.output
     assert "interactions that train" not in plain[1]
+    dataset = run("users", "--layout", "users", "--feature_values", "latest")
+    assert assert_same_samples(dataset, latest) == 2 * len(ROWS)
+    users = pq.read_table(dataset / "users").to_pandas()
+    levels = keys_of(dataset, "level")
+    assert sorted(levels[level] for level in users["level"]) == ["high", "mid", "top"]
+    assert sorted(users["age"]) == [3, 5, 9]
 
 
 @pytest.mark.parametrize(("rows", "leak"), [("train", 0), ("all", 3)])
@@ -206,34 +232,7 @@ def test_the_latest_values_of_items_are_of_the_rows_that_are_fitted_on(rows, lea
     assert f"{leak} of 6 interactions that train" in run.output
 
 
-@pytest.mark.parametrize(
-    ("which", "split", "trained"),
-    [
-        ("as_of_sample", ("--test_from", "30"), 6),
-        ("latest", ("--test_from", "30"), 6),
-    ],
-)
-def test_one_row_a_user_gives_the_same_samples(which, split, trained, run):
-    made = {}
-    for layout in ("users", "samples"):
-        options = ("--layout", layout, "--feature_values", which, *split)
-        made[layout] = run(f"{which} {trained} {layout}", *options)
-        says_how_many_leak = f"of {trained} interactions that train" in run.output
-        assert says_how_many_leak == (which == "latest")
-    assert assert_same_samples(**made) == 2 * len(ROWS)
-
-
-def test_one_row_a_user_has_the_last_value_where_the_latest_are_asked_for(run):
-    dataset = run("users", "--layout", "users", "--feature_values", "latest")
-    users = pq.read_table(dataset / "users").to_pandas()
-    levels = keys_of(dataset, "level")
-    assert sorted(levels[level] for level in users["level"]) == ["high", "mid", "top"]
-    assert sorted(users["age"]) == [3, 5, 9]
-
-
 def test_buckets_of_users_change_nothing(plain, run, monkeypatch):
-    from merlin_sim.workflows.preprocess import preprocess_log
-
     monkeypatch.setattr(preprocess_log, "number_of_buckets", lambda size: 4)
     parted = run("parted")
     names = ["place", "label", "what_trgt", "level", "age", "brand_trgt", "price_trgt", "income"]
@@ -256,28 +255,12 @@ def test_the_next_day_goes_on_from_the_last_known_value(run):
     pd.DataFrame(rows, columns=names).to_parquet(run.directory / "day1.parquet")
     following = [("u1", "a", 5, None, np.nan, 1), ("u1", "b", 6, "top", 3.0, 1)]
     pd.DataFrame(following, columns=names).to_parquet(run.directory / "day2.parquet")
-    write_features(run.directory / "age.yaml", "features: {age: {type: number, of: user, "
-                   "operators: [{FillMissing: {fill_val: -1}}]}}")  # fmt: skip
-    given = (
-        *COLUMNS, "--label_column", "clicked", "--user_feature_columns", "level", "--features",
-        run.directory / "age.yaml",
-    )  # fmt: skip
-    from click.testing import CliRunner
-
-    from merlin_sim.scripts.main import cli
-
-    def preprocess(log, output, *options):
-        arguments = (
-            "preprocess", "log", run.directory / log, "--output_path", run.directory / output,
-            "--shortest_sequence_for_user", 1, "--shortest_sequence_for_training", 0,
-            "--scheduler", "single", *AS_LOGGED, *options,
-        )  # fmt: skip
-        result = CliRunner().invoke(cli, [str(argument) for argument in arguments])
-        assert result.exception is None, result.exception
-        return run.directory / output
-
-    day1 = preprocess("day1.parquet", "day1", *given, "--fit_on", "all")
-    day2 = preprocess("day2.parquet", "day2", "--fitted", day1, "--grow", "--history", day1)
+    filled = "{age: {type: number, of: user, operators: [{FillMissing: {fill_val: -1}}]}}"
+    write_features(run.directory / "age.yaml", f"features: {filled}")
+    given = ("--label_column", "clicked", "--item_feature_columns", "")
+    day1 = run("day1", *given, files=("day1.parquet",), features="age.yaml")
+    goes_on = ("--fitted", day1, "--grow", "--history", day1)
+    day2 = run("day2", *goes_on, files=("day2.parquet",))
     levels = keys_of(day2, "level")
     frames = [pq.read_table(day2 / mapping).to_pandas() for mapping in ("train", "test")]
     found = pd.concat(frames).sort_values("what_trgt")

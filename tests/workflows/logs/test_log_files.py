@@ -12,12 +12,6 @@ import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 
-NAMED = ("--user_column", "who", "--item_column", "what", "--timestamp_column", "when")
-SHORT = (
-    "--shortest_sequence_for_user", 2, "--scheduler", "single", "--overwrite",
-    "--validation", "none", "--order_of_equal_times", "log",
-)  # fmt: skip
-
 
 def some_log(rows=300) -> pd.DataFrame:
     random = np.random.default_rng(0)
@@ -31,17 +25,17 @@ def some_log(rows=300) -> pd.DataFrame:
 
 
 @pytest.fixture
-def run(run_cli, tmp_path):
+def run(preprocess_log, tmp_path):
     """Preprocess paths below the test's directory; gives the bytes of the dataset's files."""
 
     def run(*paths, output="dataset"):
         given = [path if str(path).startswith("--") else tmp_path / path for path in paths]
-        result = run_cli("preprocess", "log", *given, "--output_path", tmp_path / output, *NAMED,
-                         *SHORT)  # fmt: skip
-        if result.exception:
-            raise result.exception
-        parts = sorted((tmp_path / output).glob("*/part.*.parquet"))
-        return {str(part.relative_to(tmp_path / output)): part.read_bytes() for part in parts}
+        made, _ = preprocess_log(
+            tmp_path / output, *given, "--shortest_sequence_for_user", 2,
+            "--validation", "none", "--order_of_equal_times", "log",
+        )  # fmt: skip
+        parts = sorted(made.glob("*/part.*.parquet"))
+        return {str(part.relative_to(made)): part.read_bytes() for part in parts}
 
     return run
 
@@ -52,10 +46,10 @@ def write(log: pd.DataFrame, path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["csv.gz", "parquet"])
-def test_a_directory_is_its_files_by_name(kind, run, tmp_path):
+@pytest.mark.parametrize("name", ["part-{}.csv.gz", "day=2024-01-0{}/a.parquet"])
+def test_a_directory_is_its_files_by_name(name, run, tmp_path):
     log = some_log().assign(when=1)  # so that nothing but the order of the files orders rows
-    names = [f"part-{number}.{kind}" for number in (0, 1, 2)]
+    names = [name.format(number) for number in (0, 1, 2)]
     for name, begin in zip(reversed(names), (200, 100, 0), strict=True):
         write(log[begin : begin + 100], tmp_path / "log" / name)
     for name in ("_SUCCESS", ".part-0.crc"):
@@ -63,15 +57,6 @@ def test_a_directory_is_its_files_by_name(kind, run, tmp_path):
     made = run("log")
     assert made == run(*(f"log/{name}" for name in names), output="by file")
     assert made != run(*(f"log/{name}" for name in reversed(names)), output="reversed")
-
-
-@pytest.mark.slow
-def test_directories_of_days_are_read_in_their_order(run, tmp_path):
-    log = some_log()
-    days = [f"log/day=2024-01-0{day}/a.parquet" for day in (1, 2, 3)]
-    for path, begin in zip(days, (0, 100, 200), strict=True):
-        write(log[begin : begin + 100], tmp_path / path)
-    assert run("log") == run(*days, output="by file")
 
 
 @pytest.mark.slow
@@ -116,54 +101,61 @@ def test_the_output_may_not_lie_over_the_log(run, tmp_path):
 
 
 LATIN = "who,what,when,brand\n1,2,3,plain\n1,3,4,caf\u00e9\n".encode("latin-1")
-
-
-@pytest.mark.parametrize("name", ["log.csv", "log.csv.gz"])
-def test_a_latin_1_file_is_reported_with_its_line_and_how_to_convert_it(name, run, tmp_path):
-    (tmp_path / name).write_bytes(gzip.compress(LATIN) if name.endswith("gz") else LATIN)
-    with pytest.raises(MerlinSimError) as caught:
-        run(name, "--item_feature_columns=brand")
-    message = str(caught.value)
-    assert (
-        f"{name}, line 3: 'brand': expected a value, found b'caf\\xe9', which is not UTF-8"
-        in message
-    )
-    assert "`iconv -f latin1 -t utf8`" in message
+OF_LATIN = "'brand': expected a value, found b'caf.xe9', which is not UTF-8.*`iconv -f latin1 -t u"
+TABLE = "who,what,when\n1,2,3\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("name", "content", "message"),
     [
-        ("who,what,when,caf\u00e9\n1,2,3,x\n".encode("latin-1"), "`iconv -f latin1 -t utf8`"),
-        ("who,what,when\n1,2,3\n".encode("utf-16"), "`iconv -f utf16 -t utf8`"),
+        ("log.csv", LATIN, f"log.csv, line 3: {OF_LATIN}"),
+        ("log.csv.gz", gzip.compress(LATIN), f"log.csv.gz, line 3: {OF_LATIN}"),
+        (
+            "log.csv",
+            "who,what,when,caf\u00e9\n1,2,3,x\n".encode("latin-1"),
+            "log.csv: expected a header in UTF-8.*`iconv -f latin1 -t utf8`",
+        ),
+        (
+            "log.csv",
+            TABLE.encode("utf-16"),
+            "log.csv: expected a header in UTF-8.*`iconv -f utf16 -t utf8`",
+        ),
+        *(
+            (
+                "log.csv",
+                TABLE.replace(",", separator).encode(),
+                f"log.csv: expected commas between .* found {said}",
+            )
+            for separator, said in ((";", "';'"), ("\t", r"'\\t'"), ("|", r"'\|'"))
+        ),
     ],
 )
-def test_a_header_that_is_not_utf_8_says_how_to_convert_the_file(text, message, run, tmp_path):
-    (tmp_path / "log.csv").write_bytes(text)
-    with pytest.raises(MerlinSimError, match=f"log.csv: expected a header in UTF-8.*{message}"):
-        run("log.csv")
-
-
-@pytest.mark.parametrize(("separator", "name"), [(";", "';'"), ("\t", r"'\\t'"), ("|", r"'\|'")])
-def test_another_separator_is_named(separator, name, run, tmp_path):
-    some_log().to_csv(tmp_path / "log.csv", sep=separator, index=False)
-    with pytest.raises(MerlinSimError, match=f"log.csv: expected commas between .* found {name}"):
-        run("log.csv")
+def test_another_encoding_or_separator_is_named(name, content, message, run, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    options = ["--item_feature_columns=brand"] if "'brand'" in message else []
+    with pytest.raises(MerlinSimError, match=f"(?s){message}"):
+        run(name, *options)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("empty", ["object", "typed"])
+@pytest.mark.parametrize("empty", ["object", "typed", "without row groups"])
 def test_parquet_files_without_rows_are_left_out_or_named(empty, run, tmp_path):
     log = some_log()
     nothing = log[:0].astype(object) if empty == "object" else log[:0]
     for name in ("0.parquet", "2.parquet"):
         write(nothing, tmp_path / "log" / name)
+        if empty == "without row groups":
+            schema = pq.read_schema(tmp_path / "log" / name)
+            pq.ParquetWriter(tmp_path / "log" / name, schema).close()
     with pytest.raises(
         MerlinSimError, match="0.parquet, .*2.parquet: expected interactions, found"
     ):
         run("log")
     write(log, tmp_path / "log" / "1.parquet")
     assert run("log") == run("log/1.parquet", output="alone")
+    write(log[:0], tmp_path / "header.csv")
+    with pytest.raises(MerlinSimError, match="header.csv: expected interactions, found none"):
+        run("header.csv", output="other")
 
 
 @pytest.mark.slow

@@ -16,7 +16,6 @@ from merlin_sim.workflows.behaviour_columns import BehaviourColumns
 from merlin_sim.workflows.table_log import TableLog
 
 OPTIONS = (
-    "--user_column", "who", "--item_column", "what", "--timestamp_column", "when",
     "--user_feature_columns", "country,device", "--item_feature_columns", "brand, price band",
     "--shortest_sequence_for_user", 3, "--order_of_equal_times", "log", "--validation", "none",
 )  # fmt: skip
@@ -41,12 +40,11 @@ def make_log(users=40, seed=0) -> pd.DataFrame:
 
 
 @pytest.fixture
-def run(run_cli):
-    def run(*arguments):
-        result = run_cli("preprocess", "log", *arguments)
-        if result.exception:
-            raise result.exception
-        return result
+def run(preprocess_log, tmp_path):
+    """Preprocess files into `dataset` or another directory; gives what the command printed."""
+
+    def run(*files, output="dataset"):
+        return preprocess_log(tmp_path / output, *files)[1]
 
     return run
 
@@ -87,7 +85,7 @@ def test_any_columns_become_a_dataset(kind, tmp_path, run):
         files = [tmp_path / f"log.{kind}"]
         log.to_csv(files[0], index=False)
         log = log.astype({"who": str, "what": str, "device": str})
-    run(*files, "--output_path", tmp_path / "dataset", *OPTIONS)
+    run(*files, *OPTIONS)
 
     opened = DatasetDirectory.open(tmp_path / "dataset")
     BEHAVIOUR.check(opened.spec)
@@ -110,35 +108,10 @@ def test_columns_stored_as_dictionaries_are_read(tmp_path, run):
     log["clicked"] = np.where(log["what"] % 2 > 0, "1", "0")
     for kind, of in {"plain": log, "dictionaries": log.astype("category")}.items():
         of.assign(when=log["when"]).to_parquet(tmp_path / f"{kind}.parquet")
-        run(
-            tmp_path / f"{kind}.parquet", "--output_path", tmp_path / kind, *OPTIONS,
-            "--label_column", "clicked",
-        )  # fmt: skip
+        run(tmp_path / f"{kind}.parquet", *OPTIONS, "--label_column", "clicked", output=kind)
     for mapping in ("train", "test"):
         plain, read = (raw_keys(tmp_path / kind, mapping) for kind in ("plain", "dictionaries"))
         pd.testing.assert_frame_equal(plain, read)
-
-
-@pytest.mark.slow
-def test_features_take_their_last_value_and_may_be_missing(tmp_path, run):
-    log = pd.DataFrame(
-        {
-            "when": ["2020-01-03", "2020-01-01", "2020-01-02 10:00:00", "2020-01-04"],
-            "who": ["u"] * 4,
-            "what": ["x", "x", "y", "z"],
-            "country": ["PT", "SE", "SE", "NO"],
-            "device": ["a"] * 4,
-            "brand": ["new", "old", "", "b"],
-            "price band": ["1"] * 4,
-        }
-    )
-    log.to_csv(tmp_path / "log.csv", index=False)
-    run(tmp_path / "log.csv", "--output_path", tmp_path / "dataset", *OPTIONS, "--fit_on", "all")
-    rows = raw_keys(tmp_path / "dataset", "test")
-    positive = rows[rows["label"] == 1].iloc[0]
-    assert positive["country"] == "NO"
-    assert positive["what_pos"] == ("x", "y", "x")
-    assert positive["brand_pos"] == ("new", "no_brand", "new")
 
 
 HEADER = "when,who,what,country,device,brand,price band\n"
@@ -157,26 +130,20 @@ BAD_LINES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("line", "reason"), BAD_LINES.items())
-def test_a_bad_row_is_refused_with_its_line(line, reason, tmp_path, run):
-    text = (HEADER + GOOD + line + GOOD + line).encode("latin-1")
-    (tmp_path / "log.csv").write_bytes(text)
-    with pytest.raises(MerlinSimError) as error:
-        run(tmp_path / "log.csv", "--output_path", tmp_path / "dataset", *OPTIONS)
-    assert f"log.csv, line 5: {reason}" in str(error.value)
-    assert not (tmp_path / "dataset").exists()
-
-
-@pytest.mark.slow
-def test_bad_rows_are_left_out(tmp_path, run):
+def test_a_bad_row_is_refused_with_its_line_or_left_out(tmp_path, run):
+    path = tmp_path / "log.csv"
+    for line, reason in BAD_LINES.items():
+        path.write_bytes((HEADER + GOOD + line + GOOD + line).encode("latin-1"))
+        with pytest.raises(MerlinSimError) as error:
+            run(path, *OPTIONS)
+        assert f"log.csv, line 5: {reason}" in str(error.value)
+        assert not (tmp_path / "dataset").exists()
     first, *others = BAD_LINES
-    text = (HEADER + GOOD + first + GOOD + "".join(others)).encode("latin-1")
-    (tmp_path / "log.csv").write_bytes(text)
-    arguments = (tmp_path / "log.csv", "--output_path", tmp_path / "dataset", *OPTIONS)
-    result = run(*arguments, "--on_bad_rows", "skip")
-    assert f"log.csv: {len(BAD_LINES)} bad rows left out (line 5: " in result.output
-    assert "line 9: " in result.output
-    assert "6 interactions read" in result.output
+    path.write_bytes((HEADER + GOOD + first + GOOD + "".join(others)).encode("latin-1"))
+    said = run(path, *OPTIONS, "--on_bad_rows", "skip")
+    assert f"log.csv: {len(BAD_LINES)} bad rows left out (line 5: " in said
+    assert "line 9: " in said
+    assert "6 interactions read" in said
 
 
 @pytest.mark.slow
@@ -185,10 +152,10 @@ def test_bad_rows_of_parquet(tmp_path, run):
     log["who"] = log["who"].astype("Int64")
     log.loc[30, "who"] = None
     log.to_parquet(tmp_path / "log.parquet", row_group_size=20)
-    arguments = (tmp_path / "log.parquet", "--output_path", tmp_path / "dataset", *OPTIONS)
+    arguments = (tmp_path / "log.parquet", *OPTIONS)
     with pytest.raises(MerlinSimError, match="line 31: 'who': expected a value, found nothing"):
         run(*arguments)
-    assert "1 bad rows left out" in run(*arguments, "--on_bad_rows", "skip").output
+    assert "1 bad rows left out" in run(*arguments, "--on_bad_rows", "skip")
 
 
 def test_columns_and_types_are_checked_before_any_work(tmp_path, run):
@@ -197,7 +164,7 @@ def test_columns_and_types_are_checked_before_any_work(tmp_path, run):
     log["when"] = log["when"] > 3
     log.to_parquet(tmp_path / "log.parquet")
     with pytest.raises(MerlinSimError) as error:
-        run(tmp_path / "log.parquet", "--output_path", tmp_path / "dataset", *OPTIONS)
+        run(tmp_path / "log.parquet", *OPTIONS)
     message = str(error.value)
     assert "expected a column 'who', found only when, user" in message
 
@@ -238,7 +205,7 @@ def test_files_that_do_not_fit_together(tmp_path, run):
     ]:
         files = [tmp_path / f"{n}.{'csv' if n in 'ce' else 'parquet'}" for n in names]
         with pytest.raises(MerlinSimError, match=message):
-            run(*files, "--output_path", tmp_path / "dataset", *OPTIONS)
+            run(*files, *OPTIONS)
 
 
 def test_a_row_of_too_many_fields_that_is_no_text_is_reported_once(tmp_path, run, monkeypatch):
@@ -248,7 +215,7 @@ def test_a_row_of_too_many_fields_that_is_no_text_is_reported_once(tmp_path, run
     text = (HEADER + GOOD + "4,u,x,PT,a,b,c,\xe9\n").encode("latin-1")
     (tmp_path / "log.csv").write_bytes(text)
     with pytest.raises(MerlinSimError, match=r"log.csv.*Row #5: Expected 7 columns, got 8"):
-        run(tmp_path / "log.csv", "--output_path", tmp_path / "dataset", *OPTIONS)
+        run(tmp_path / "log.csv", *OPTIONS)
     assert not printed
 
 
@@ -257,29 +224,20 @@ def test_a_cut_gzip_is_reported(tmp_path, run):
     packed = gzip.compress((tmp_path / "whole.csv").read_bytes())
     (tmp_path / "log.csv.gz").write_bytes(packed[: len(packed) // 2])
     with pytest.raises(MerlinSimError, match="log.csv.gz: cannot be read|log.csv.gz, after row"):
-        run(tmp_path / "log.csv.gz", "--output_path", tmp_path / "dataset", *OPTIONS)
+        run(tmp_path / "log.csv.gz", *OPTIONS)
     assert not (tmp_path / "dataset").exists()
 
 
-def test_names_that_collide_are_refused(tmp_path, run):
-    make_log().to_csv(tmp_path / "log.csv", index=False)
-    with pytest.raises(MerlinSimError, match="Received more than once: who"):
-        run(
-            tmp_path / "log.csv", "--output_path", tmp_path / "dataset", "--user_column", "who",
-            "--item_column", "who", "--timestamp_column", "when",
-        )  # fmt: skip
-
-
 @pytest.mark.parametrize("name", ["id", "key", "count", "shown"])
-@pytest.mark.parametrize("option", ["--item_feature_columns", "--features"])
-def test_an_items_feature_is_not_called_like_a_column_of_its_table(name, option, tmp_path, run):
+def test_an_items_feature_is_not_called_like_a_column_of_its_table(name, tmp_path, run):
     make_log().assign(**{name: 3}).to_csv(tmp_path / "log.csv", index=False)
-    given = name
-    if option == "--features":
-        given = tmp_path / "features.yaml"
-        given.write_text(f"features:\n  {name}: {{type: number, of: item}}\n")
-    with pytest.raises(MerlinSimError, match=f"should not be called id.* Received: {name}."):
-        run(tmp_path / "log.csv", "--output_path", tmp_path / "dataset", *OPTIONS, option, given)
+    features = tmp_path / "features.yaml"
+    features.write_text(f"features:\n  {name}: {{type: number, of: item}}\n")
+    for option, given in (("--item_feature_columns", name), ("--features", features)):
+        with pytest.raises(MerlinSimError, match=f"should not be called id.* Received: {name}."):
+            run(tmp_path / "log.csv", *OPTIONS, option, given)
+    with pytest.raises(MerlinSimError, match="Received more than once: who"):
+        run(tmp_path / "log.csv", "--item_column", "who")
     assert not (tmp_path / "dataset").exists()
 
 
@@ -291,9 +249,8 @@ def test_timestamps_of_any_kind_sort(tmp_path, run):
     for number, when in enumerate([base["when"], base["when"] / 7, whole]):
         table = pa.Table.from_pandas(base.assign(when=when), preserve_index=False)
         pq.write_table(table, tmp_path / f"{number}.parquet")
-        output = tmp_path / f"dataset{number}"
-        run(tmp_path / f"{number}.parquet", "--output_path", output, *OPTIONS)
-        rows = (output / "train/part.0.parquet").read_bytes()
+        run(tmp_path / f"{number}.parquet", *OPTIONS)
+        rows = (tmp_path / "dataset/train/part.0.parquet").read_bytes()
         assert expected in (None, rows)
         expected = rows
 
@@ -311,17 +268,14 @@ def test_times_that_are_text_are_read_in_parquet_as_in_csv(tmp_path, run, kind):
     schema = pa.Schema.from_pandas(log).set(0, pa.field("when", pa.large_string()))
     log.to_parquet(tmp_path / "log.parquet", row_group_size=30, schema=schema)
     for name in ("csv", "parquet"):
-        run(tmp_path / f"log.{name}", "--output_path", tmp_path / name, *OPTIONS)
+        run(tmp_path / f"log.{name}", *OPTIONS, output=name)
     rows = [(tmp_path / name / "test/part.0.parquet").read_bytes() for name in ("csv", "parquet")]
     assert rows[0] == rows[1]
     log.loc[33, "when"] = "soon"
     log.to_parquet(tmp_path / "soon.parquet", row_group_size=30)
     expected = {"int": "a whole number", "date": "a date and time"}[kind]
     with pytest.raises(MerlinSimError, match=f"line 34: 'when': expected {expected}.*'soon'"):
-        run(tmp_path / "soon.parquet", "--output_path", tmp_path / "soon", *OPTIONS)
-
-
-NAMES = ("--user_column", "who", "--item_column", "what", "--timestamp_column", "when")
+        run(tmp_path / "soon.parquet", *OPTIONS)
 
 
 def write_rows(path, **columns):
@@ -336,18 +290,14 @@ def write_rows(path, **columns):
         ("what", pa.array([1, 2, 2**64 - 1], pa.uint64()), "line 3: 'what': expected a value, fou"),
         ("when", pa.array([1, 2**63, 3], pa.uint64()), "line 2: 'when': expected a whole number"),
         ("who", pa.array([b"u", b"u", b"\xff"]).view("string"), r"line 3: .*found b'\\xff'"),
-        (
-            "when",
-            pa.nulls(3),
-            "column 'when': expected numbers or dates, or text of them, found nulls only",
-        ),
+        ("when", pa.nulls(3), "numbers or dates, or text of them, found nulls only"),
         ("what", pa.array([1] * 3, pa.time64("us")), r"text or whole numbers, found times \(time"),
     ],
 )
 def test_values_of_parquet_that_cannot_be_taken(column, values, message, tmp_path, run):
     file = write_rows(tmp_path / "log.parquet", **{column: values})
     with pytest.raises(MerlinSimError, match=f"log.parquet.*{message}"):
-        run(file, "--output_path", tmp_path / "dataset", *NAMES)
+        run(file)
 
 
 def test_a_damaged_page_is_reported_with_its_file_and_place(tmp_path, run):
@@ -359,37 +309,33 @@ def test_a_damaged_page_is_reported_with_its_file_and_place(tmp_path, run):
     )
     file.write_bytes(whole)
     with pytest.raises(MerlinSimError, match=r"log.parquet, row group 0 .*: cannot be read"):
-        run(file, "--output_path", tmp_path / "dataset", *NAMES)
+        run(file)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_prices_are_no_keys_from_either_kind_of_file(kind, tmp_path, run):
+def test_prices_are_no_keys_from_either_kind_of_file(tmp_path, run):
     log = make_log().assign(**{"price band": lambda frame: frame["what"] / 8})
-    file = tmp_path / f"log.{kind}"
-    log.to_csv(file, index=False) if kind == "csv" else log.to_parquet(file)
-    with pytest.raises(MerlinSimError, match="'price band': expected text or whole numbers") as e:
-        run(file, "--output_path", tmp_path / "dataset", *OPTIONS)
-    assert "`--features` names columns of numbers" in str(e.value)
+    log.to_csv(tmp_path / "log.csv", index=False)
+    log.to_parquet(tmp_path / "log.parquet")
+    for kind in ("csv", "parquet"):
+        with pytest.raises(MerlinSimError, match="'price band': expected text or whole num") as e:
+            run(tmp_path / f"log.{kind}", *OPTIONS)
+        assert "`--features` names columns of numbers" in str(e.value)
     # Versions, and numbers among other text, are text.
     text = log.assign(**{"price band": [f"{n % 3}.0.{n % 2}" for n in range(len(log))]})
     text.to_csv(tmp_path / "text.csv", index=False)
-    run(tmp_path / "text.csv", "--output_path", tmp_path / "dataset", *OPTIONS)
+    run(tmp_path / "text.csv", *OPTIONS)
 
 
 @pytest.mark.slow
 def test_decimal_categories_are_the_same_keys_from_csv_and_parquet(tmp_path, run):
     log = make_log().assign(**{"price band": lambda frame: frame["what"] % 4 / 2})
     (tmp_path / "f.yaml").write_text("features: {price band: {type: category, of: item}}")
-    found = []
+    text = log["price band"].map("{:.2f}".format)
+    log.assign(**{"price band": text}).to_csv(tmp_path / "log.csv")
+    log.to_parquet(tmp_path / "log.parquet")
     for kind in ("csv", "parquet"):
-        file = tmp_path / f"log.{kind}"
-        if kind == "csv":
-            log.assign(**{"price band": log["price band"].map("{:.2f}".format)}).to_csv(file)
-        else:
-            log.to_parquet(file)
-        output = tmp_path / f"of {kind}"
-        run(file, "--output_path", output, *OPTIONS[:-4], "--item_feature_columns", "brand",
-            "--shortest_sequence_for_user", 3, "--features", tmp_path / "f.yaml")  # fmt: skip
-        found.append(pd.read_parquet(output / "categories" / "price band.parquet")["key"].tolist())
-    assert found == [["0", "0.5", "1", "1.5"]] * 2
+        features = ("--item_feature_columns", "brand", "--features", tmp_path / "f.yaml")
+        run(tmp_path / f"log.{kind}", *OPTIONS, *features)
+        keys = pd.read_parquet(tmp_path / "dataset/categories/price band.parquet")["key"]
+        assert keys.tolist() == ["0", "0.5", "1", "1.5"]

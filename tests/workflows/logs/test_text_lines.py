@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.workflows import text_lines
-from merlin_sim.workflows import text_lines as module
 from merlin_sim.workflows.text_lines import find_text_file, line_blocks, read_json_lines
 
 SCHEMA = pa.schema([("user", pa.string()), ("time", pa.int64())])
@@ -84,30 +83,23 @@ def test_blocks_are_whole_lines_and_together_the_file(
 
 
 def test_a_stream_comes_in_pieces_of_whole_lines(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "BLOCK_BYTES", 10)
+    def pieces_of(text):
+        (tmp_path / "file.gz").write_bytes(gzip.compress(text))
+        (block,) = line_blocks(tmp_path / "file.gz")
+        found = list(block.texts())
+        done = [position for _, position in found]
+        assert done == sorted(done) and done[-1] == block.size
+        return [piece for piece, _ in found]
+
+    assert pieces_of(b"one\ntwo") == [b"one\ntwo"]
+    monkeypatch.setattr(text_lines, "BLOCK_BYTES", 10)
     text = b"".join(b"line %d\n" % number for number in range(50)) + b"last"
-    (tmp_path / "file.gz").write_bytes(gzip.compress(text))
-    (block,) = line_blocks(tmp_path / "file.gz")
-    pieces = list(block.texts())
+    pieces = pieces_of(text)
     assert len(pieces) > 20
-    assert b"".join(piece for piece, _ in pieces) == text
-    assert all(piece.endswith(b"\n") for piece, _ in pieces[:-1])
-    done = [position for _, position in pieces]
-    assert done == sorted(done) and done[-1] == block.size
-
-
-def test_a_line_of_a_stream_may_be_longer_than_what_is_read_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "BLOCK_BYTES", 10)
-    long = b"a" * 35 + b"\n"
-    (tmp_path / "file.gz").write_bytes(gzip.compress(b"b\n" + long + long + b"c" * 25))
-    (block,) = line_blocks(tmp_path / "file.gz")
-    assert [text for text, _ in block.texts()] == [b"b\n" + long, long, b"c" * 25]
-
-
-def test_the_last_line_of_a_stream_is_no_piece_of_its_own(tmp_path):
-    (tmp_path / "file.gz").write_bytes(gzip.compress(b"one\ntwo"))
-    (block,) = line_blocks(tmp_path / "file.gz")
-    assert [text for text, _ in block.texts()] == [b"one\ntwo"]
+    assert b"".join(pieces) == text
+    assert all(piece.endswith(b"\n") for piece in pieces[:-1])
+    long = b"a" * 35 + b"\n"  # longer than what is read at once
+    assert pieces_of(b"b\n" + long + long + b"c" * 25) == [b"b\n" + long, long, b"c" * 25]
 
 
 def test_a_file_or_its_packed_form_is_found(tmp_path):

@@ -7,7 +7,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from feature_logs import write_features
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
@@ -21,7 +20,6 @@ from merlin_sim.workflows.times import (
 
 pytestmark = pytest.mark.slow
 
-NAMED = ("--user_column", "who", "--item_column", "what", "--timestamp_column", "when")
 START = 1_704_067_200  # 2024-01-01 in UTC
 DAYS = 30
 UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -42,7 +40,7 @@ def some_log(seed=0) -> pd.DataFrame:
 
 
 @pytest.fixture
-def run(run_cli, tmp_path):
+def run(preprocess_log, tmp_path):
     """Preprocess a frame to users as a file of a kind; gives what the command printed."""
 
     def run(log, *options, features=None, kind="parquet", output="dataset"):
@@ -51,23 +49,8 @@ def run(run_cli, tmp_path):
         if features is not None:
             (tmp_path / "features.yaml").write_text(features)
             options = (*options, "--features", tmp_path / "features.yaml")
-        named = () if "--fitted" in options else (*NAMED, "--shortest_sequence_for_user", 2)
-        result = run_cli(
-            *(
-                "preprocess",
-                "log",
-                path,
-                "--output_path",
-                tmp_path / output,
-                *named,
-                "--layout",
-                "users",
-            ),
-            *(*options, "--scheduler", "single", "--overwrite"),
-        )
-        if result.exception:
-            raise result.exception
-        return result.output
+        short = () if "--fitted" in options else ("--shortest_sequence_for_user", 2)
+        return preprocess_log(tmp_path / output, path, "--layout", "users", *short, *options)[1]
 
     return run
 
@@ -78,26 +61,18 @@ def times_line(output: str) -> str:
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_the_summary_reports_the_first_and_the_last_date(kind, run):
+def test_the_summary_reports_the_first_and_the_last_time(kind, run):
     log = some_log()
+    first, last = log["when"].min(), log["when"].max()
     when = pd.to_datetime(log["when"], unit="s", utc=True)
     if kind == "csv":
         when = when.dt.tz_convert("Asia/Kolkata").astype(str)
-    first, last = (f"{pd.Timestamp(at, unit='s'):%Y-%m-%dT%H:%M:%SZ}" for at in
-                   (log["when"].min(), log["when"].max()))  # fmt: skip
-    output = run(log.assign(when=when), kind=kind)
-    assert times_line(output) == f"times: {first} to {last}"
-
-
-@pytest.mark.parametrize(
-    ("kind", "unit", "words"), [("csv", "s", "seconds"), ("parquet", "ms", "milliseconds")]
-)
-def test_the_summary_reports_numbers_and_their_dates(kind, unit, words, run):
-    log = some_log()
-    first, last = log["when"].min() * UNITS[unit], log["when"].max() * UNITS[unit]
+    dates = (f"{pd.Timestamp(at, unit='s'):%Y-%m-%dT%H:%M:%SZ}" for at in (first, last))
+    assert times_line(run(log.assign(when=when), kind=kind)) == f"times: {' to '.join(dates)}"
+    unit, words = ("s", "seconds") if kind == "csv" else ("ms", "milliseconds")
     given = () if unit == "s" else ("--timestamp_unit", unit)
-    output = run(log.assign(when=log["when"] * UNITS[unit]), *given, kind=kind)
-    line = times_line(output)
+    line = times_line(run(log.assign(when=log["when"] * UNITS[unit]), *given, kind=kind))
+    first, last = first * UNITS[unit], last * UNITS[unit]
     assert line.startswith(f"times: {first} (2024-01-01T") and f" to {last} (2024-01-3" in line
     assert line.endswith(f", {words} since 1970")
 
@@ -128,11 +103,8 @@ def test_smaller_units_are_not_read_as_seconds(unit, word, kind, features, run, 
     assert f"`--timestamp_unit {unit}`" in message
     assert not (tmp_path / "dataset").exists()
     run(log, "--timestamp_unit", unit, kind=kind, features=features)
-
-
-def test_seconds_are_not_read_as_milliseconds(run):
     with pytest.raises(MerlinSimError, match="fit seconds since 1970 .*`--timestamp_unit s`"):
-        run(some_log(), "--timestamp_unit", "ms")
+        run(some_log(), "--timestamp_unit", unit)
 
 
 @pytest.mark.parametrize("given", [(), ("--timestamp_unit", "ms")])
@@ -162,6 +134,13 @@ def test_times_beyond_reason_are_refused(when, found, run):
     with pytest.raises(MerlinSimError, match=f"at most 60 years apart.* found {found}"):
         run(log)
     assert "times: " in run(log, "--timestamp_unit", "order")
+
+
+def test_dates_beyond_what_nanoseconds_hold_are_refused(run):
+    far = pa.array(some_log()["when"].to_numpy() + 1_000 * 31_557_600, pa.timestamp("s"))
+    log = some_log().assign(when=far.to_pandas(timestamp_as_object=True))
+    with pytest.raises(MerlinSimError, match="expected times from 1990 to 2100.* found 3024-"):
+        run(log)
 
 
 @pytest.mark.parametrize(
@@ -252,15 +231,6 @@ def test_a_date_splits_numbers_of_a_known_unit(run, tmp_path):
         run(log, "--timestamp_unit", "order", "--test_from", "2024-01-21")
 
 
-def test_frames_of_another_unit_are_refused(run, tmp_path):
-    log = some_log()
-    run(log)
-    fitted = FittedWorkflow.load(tmp_path / "dataset")
-    assert len(fitted.rows(log)) == len(log)
-    with pytest.raises(MerlinSimError, match="the log: column 'when': .* fit milliseconds"):
-        fitted.rows(log.assign(when=log["when"] * 1000))
-
-
 @pytest.mark.parametrize("form", ["text", "numbers"])
 def test_frames_are_split_as_files_are(form, run, tmp_path):
     log = some_log()
@@ -275,6 +245,9 @@ def test_frames_are_split_as_files_are(form, run, tmp_path):
         names = ["who", "what_trgt", "label"]
         key = [tuple(row) for row in kept[names].sort_values(names).to_numpy()]
         assert sorted(map(tuple, made[names].to_numpy())) == key
+    if form == "numbers":
+        with pytest.raises(MerlinSimError, match="the log: column 'when': .* fit milliseconds"):
+            fitted.rows(log.assign(when=log["when"] * 1000))
 
 
 def test_a_workflow_of_ones_own_sorts_by_time_and_not_by_text(run, tmp_path):
@@ -299,14 +272,6 @@ def test_a_workflow_of_ones_own_sorts_by_time_and_not_by_text(run, tmp_path):
     assert [list(h) for h in of_digits] == [list(h) for h in of_numbers]
     with pytest.raises(MerlinSimError, match="'when': expected a date and time .*found 'soon'"):
         fitted.histories().transform(written.assign(when=[*texts[:-1], "soon"]))
-
-
-def test_dates_out_of_a_nanoseconds_range_are_refused(run):
-    log = pa.Table.from_pandas(some_log(), preserve_index=False)
-    far = pa.array(log["when"].to_numpy() + 1_000 * 31_557_600, pa.timestamp("s"))
-    log = log.set_column(2, "when", far).to_pandas(timestamp_as_object=True)
-    with pytest.raises(MerlinSimError, match="expected times from 1990 to 2100.* found 3024-"):
-        run(log)
 
 
 NOON = 1_704_110_400  # 2024-01-01 12:00:00 in UTC
@@ -353,29 +318,20 @@ def test_text_becomes_seconds_in_utc(text, seconds, kind):
         assert time_from_text(text, DATE)[0] is None
 
 
-def test_offsets_and_nanoseconds_make_the_same_dataset(run_cli, tmp_path):
+def test_offsets_and_nanoseconds_make_the_same_dataset(run, tmp_path):
     moments = pd.date_range("2024-01-01 20:00", periods=8, freq="97min", tz="UTC")
     moments += pd.Timedelta("123456us")
     texts = {
         "plain": moments.tz_localize(None).astype(str),
-        "zulu": [f"{moment:%Y-%m-%dT%H:%M:%S.%f}Z" for moment in moments],
         "offset": moments.tz_convert("Asia/Kolkata").astype(str),
         "nano": [f"{moment:%Y-%m-%d %H:%M:%S.%f}789" for moment in moments],
     }
-    text = "time_intervals: seconds\nfeatures: {when: {type: time, of: interaction}}"
-    features = write_features(tmp_path / "features.yaml", text)
+    features = "time_intervals: seconds\nfeatures: {when: {type: time, of: interaction}}"
+    options = ("--layout", "samples", "--test_from", "2024-01-02T05:30:00+05:30", "--fit_on", "all")
     found = {}
     for name, times in texts.items():
         log = pd.DataFrame({"who": "u", "what": list("abcdefga"), "when": list(times)})
-        path = tmp_path / f"{name}.csv"
-        log.to_csv(path, index=False)
-        result = run_cli(
-            *("preprocess", "log", path, "--output_path", tmp_path / name, "--features", features),
-            *("--user_column", "who", "--item_column", "what", "--timestamp_column", "when"),
-            *("--shortest_sequence_for_user", 2, "--test_from", "2024-01-02T05:30:00+05:30"),
-            *("--scheduler", "single", "--fit_on", "all"),
-        )
-        assert result.exception is None, result.output
+        run(log, *options, kind="csv", features=features, output=name)
         found[name] = [pq.read_table(tmp_path / name / part) for part in ("train", "test")]
     assert all(rows == found["plain"] for rows in found.values())
     assert found["plain"][1].num_rows == 10
