@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from preprocess_runs import cut_small, preprocess, write_raw_logs
+from preprocess_runs import all_bytes, cut_small, preprocess
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.workflows.schedulers import SingleProcess
@@ -72,13 +72,13 @@ class FillsTheDisk(SingleProcess):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PHASES)
-def test_a_full_disk_is_said_with_its_place(name, disk, tmp_path, monkeypatch):
-    write_raw_logs(tmp_path)
+def test_a_full_disk_is_said_with_its_place(undisturbed, name, disk, monkeypatch):
+    raw, datasets = undisturbed
     cut_small(monkeypatch)
     for phases in PHASES[name]:
         filling = FillsTheDisk(disk / "filler", phases)
         with pytest.raises(MerlinSimError) as raised:
-            preprocess(monkeypatch, tmp_path, name, disk / "dataset", filling)
+            preprocess(monkeypatch, raw, name, disk / "dataset", filling)
         said = str(raised.value)
         wanted = rf"No space left on device\. The disk of {disk} is full: 0\.\d MiB are free there"
         assert re.search(wanted, said), said
@@ -86,4 +86,5 @@ def test_a_full_disk_is_said_with_its_place(name, disk, tmp_path, monkeypatch):
         assert "name an output directory on another disk" in said
         assert [path.name for path in disk.iterdir()] == ["filler"], phases
         (disk / "filler").unlink()
-    preprocess(monkeypatch, tmp_path, name, disk / "dataset", SingleProcess(1))
+    preprocess(monkeypatch, raw, name, disk / "dataset", SingleProcess(1))
+    assert all_bytes(disk / "dataset") == datasets[name]

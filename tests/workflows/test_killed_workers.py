@@ -8,9 +8,9 @@ import os
 import dask
 import pytest
 from killed_dask_worker import AFTER, BEFORE, UNNAMED, KilledWorkers
-from preprocess_runs import all_bytes, cut_small, preprocess, write_raw_logs
+from preprocess_runs import all_bytes, cut_small, preprocess
 
-from merlin_sim.workflows.schedulers import DaskCluster, SingleProcess, open_scheduler
+from merlin_sim.workflows.schedulers import DaskCluster, open_scheduler
 
 
 class WatchedCluster(DaskCluster):
@@ -51,21 +51,21 @@ class WatchedCluster(DaskCluster):
         ("criteo", {0, 1, 2, 3}, {0, 1, 2, 3}),
     ],
 )
-def test_killed_workers_change_nothing(name, phases, with_files, tmp_path, monkeypatch):
+def test_killed_workers_change_nothing(
+    undisturbed, name, phases, with_files, tmp_path, monkeypatch
+):
     """A worker dies before a task, after it, and while its file has another name."""
-    raw, killed, output = tmp_path / "raw", tmp_path / "killed", tmp_path / "output"
-    for directory in (raw, killed, output):
-        directory.mkdir()
-    write_raw_logs(raw)
+    (raw, datasets), killed, output = undisturbed, tmp_path / "killed", tmp_path / "output"
+    killed.mkdir()
+    output.mkdir()
     cut_small(monkeypatch)
-    preprocess(monkeypatch, raw, name, tmp_path / "quiet", SingleProcess(1))
     # As where a worker takes longer to start again than Dask waits for it.
     impatient = dask.config.set({"distributed.deploy.lost-worker-timeout": "100ms"})
     with impatient, open_scheduler("local", 2) as cluster:
         watched = WatchedCluster(cluster.client, killed, phases)
         cluster.client.register_worker_plugin(KilledWorkers(killed, output))
         preprocess(monkeypatch, raw, name, output / "dataset", watched)
-    assert all_bytes(output / "dataset") == all_bytes(tmp_path / "quiet")
+    assert all_bytes(output / "dataset") == datasets[name]
     assert [path.name for path in output.iterdir()] == ["dataset"]
     expected = {f"{phase}, {moment}" for phase in phases for moment in (BEFORE, AFTER)}
     expected |= {f"{phase}, {UNNAMED}" for phase in with_files}

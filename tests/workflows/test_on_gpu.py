@@ -14,8 +14,11 @@ import numpy as np
 import nvtabular as nvt
 import pyarrow as pa
 import pytest
+from feature_logs import FEATURES, OPTIONS, feature_log, write_features
+from in_process import run
 from merlin.io import Dataset
-from stand_in import differences, load, put_gpu_into, put_gpu_into_workflows
+from preprocess_runs import all_bytes
+from stand_in import differences, load, put_gpu_into_workflows
 
 from merlin_sim import ops
 from merlin_sim.workflows import frames as backend
@@ -31,25 +34,17 @@ LOG = pa.table(
         "clicked": [1, 0, 1, 1, 0, 1, 0, 0],
     }
 )
-HISTORIES = pa.table(
-    {
-        "user": [1, 2, 3, 4],
-        "country": [1, 2, 1, 2],
-        "item": pa.array([[1, 2, 3], [4], [2, 2, 1, 4, 3], [3, 1]]),
-    }
-)
-
-
-@pytest.fixture
-def gpu(monkeypatch):
-    return lambda: put_gpu_into(monkeypatch)
 
 
 @pytest.mark.parametrize(
-    ("order", "label"),
-    [("item", None), ("log", "clicked"), ("unknown", None), ("unknown", "clicked")],
+    ("split", "order", "label"),
+    [
+        (None, "item", None),
+        (ops.ByTime(2), "log", "clicked"),
+        (ops.ByTime(2), "unknown", None),
+        (ops.ByUsers(0.5), "unknown", "clicked"),
+    ],
 )
-@pytest.mark.parametrize("split", [None, ops.ByTime(2), ops.ByUsers(0.5)])
 def test_rows_of_users_are_those_of_the_cpu(split, order, label, tmp_path, monkeypatch):
     ids = ["user", "item", "country"] >> ops.Categorify(out_path=str(tmp_path))
     prices = ["price"] >> nvt.ops.FillMissing(1.0) >> ops.QuantileBuckets(2)
@@ -72,7 +67,39 @@ def test_rows_of_users_are_those_of_the_cpu(split, order, label, tmp_path, monke
     assert sorted(map(len, expected["item"].to_pylist())) == [2, 2, 4]
 
 
-def test_the_stand_in_for_cupy_refuses_what_cupy_refuses():
+COUNTED = "encodings: {what: [count, recency], brand: [target, recency]}\n"
+COMMANDS = {
+    "padded samples of clicks": ("--pad", "--label_column", "clicked"),
+    "users of clicks": ("--layout", "users", "--label_column", "clicked"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_log_becomes_the_dataset_of_the_cpu(command, tmp_path, monkeypatch):
+    """What NVTabular's Categorify calls of cudf is its own affair."""
+    more = COMMANDS[command]
+    log = feature_log(users=30, rows=500)
+    log.to_parquet(tmp_path / "log.parquet")
+    words = ("preprocess", "log", tmp_path / "log.parquet", *OPTIONS, *more)
+    features = FEATURES + (COUNTED if "--label_column" in more else "")
+    words += ("--features", write_features(tmp_path / "features.yaml", features), "--output_path")
+    run(*words, tmp_path / "expected")
+    cudf = put_gpu_into_workflows(monkeypatch)
+    written = []
+    on_device = cudf.DataFrame.to_arrow
+    monkeypatch.setattr(
+        cudf.DataFrame, "to_arrow", lambda *given, **named: written.append(1) or on_device(*given)
+    )
+    run(*words, tmp_path / "received")
+    expected, received = (all_bytes(tmp_path / name) for name in ("expected", "received"))
+    assert received.keys() == expected.keys() and len(expected) > 6
+    # The order of a schema's properties is none.
+    assert {name for name in expected if received[name] != expected[name]} <= {"schema.pbtxt"}
+    assert written
+
+
+def test_the_stand_ins_refuse_what_cupy_and_cudf_refuse():
     array = CUPY.arange(3)
     for refused in (
         lambda: CUPY.repeat(array, array),
@@ -86,11 +113,8 @@ def test_the_stand_in_for_cupy_refuses_what_cupy_refuses():
     ):
         with pytest.raises((TypeError, ValueError, IndexError)):
             refused()
-
-
-def test_the_stand_in_for_cudf_refuses_what_cudf_refuses():
     cudf = load("cudf")
-    frame = cudf.DataFrame.from_arrow(HISTORIES)
+    frame = cudf.DataFrame.from_arrow(LOG)
     with pytest.raises(TypeError, match="not iterable"):
         list(frame["user"])
     with pytest.raises(TypeError, match="Implicit conversion"):

@@ -38,11 +38,8 @@ def test_a_single_process_runs_everything(workers):
         assert sorted(scheduler.run(square, range(10))) == [n**2 for n in range(10)]
         with pytest.raises(MerlinSimError, match="bad luck"):
             list(scheduler.run(square, range(20)))
-
-
-def test_auto_is_this_process_unless_workers_are_asked_for():
-    for workers in (None, 1):
-        with open_scheduler("auto", workers) as scheduler:
+    for asked in (None, 1):
+        with open_scheduler("auto", asked) as scheduler:
             assert isinstance(scheduler, SingleProcess)
 
 
@@ -130,23 +127,20 @@ def test_one_process_computes_one_at_a_time_on_a_gpu(gpus):
 
 
 @pytest.mark.parametrize("where", ["single", "local"])
-@pytest.mark.parametrize("error", SHORT_OF_MEMORY)
-def test_a_gpu_out_of_memory_is_told_what_helps(gpus, where, error):
-    def fail():
-        raise SHORT_OF_MEMORY[error]
+def test_a_gpu_out_of_memory_is_told_what_helps(gpus, where):
+    """The host's memory is not taken for a GPU's."""
+
+    def fail(error):
+        raise error
 
     with open_scheduler(where) as scheduler:
-        with pytest.raises(MerlinSimError, match="a GPU is out of memory: .* --scheduler local"):
-            list(scheduler.compute([dask.delayed(fail)()]))
-
-
-def test_the_hosts_memory_is_not_taken_for_a_gpus(gpus):
-    def fail():
-        raise MemoryError("Unable to allocate 3.00 GiB for an array with shape (9,)")
-
-    with open_scheduler("single") as scheduler:
-        with pytest.raises(MemoryError, match="Unable to allocate"):
-            list(scheduler.compute([dask.delayed(fail)()]))
+        for error in SHORT_OF_MEMORY.values():
+            with pytest.raises(MerlinSimError, match="GPU is out of memory: .* --scheduler local"):
+                list(scheduler.compute([dask.delayed(fail)(error)]))
+        if where == "single":
+            error = MemoryError("Unable to allocate 3.00 GiB for an array with shape (9,)")
+            with pytest.raises(MemoryError, match="Unable to allocate"):
+                list(scheduler.compute([dask.delayed(fail)(error)]))
 
 
 @pytest.mark.slow
@@ -186,6 +180,7 @@ def test_each_worker_of_dask_cuda_has_its_gpu_a_pool_and_the_cores_near_it():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_workers")
 def test_a_local_cluster_works_and_hands_errors_on():
     with open_scheduler("auto", 2) as scheduler:
         assert isinstance(scheduler, DaskCluster)

@@ -58,6 +58,7 @@ def test_lines_that_are_not_plain_go_to_literal_eval_and_keep_their_place():
         ("{'asin': 'a', 'categories': [['x', 1]]}", "'categories': expected a list of paths"),
         (b"{'asin': 'a', 'categories': [['\xe9']]}", "expected UTF-8, found byte 0xe9 at 31"),
         ("[" * 200, "expected a Python literal"),
+        ("\u00a0", "expected a"),
     ],
 )
 def test_a_bad_line_is_reported_with_its_number(line, reason):
@@ -115,7 +116,3 @@ def test_most_lines_of_a_real_file_are_plain():
     text = "'about': 'It\\'s \\x93new\\x94,\\nsays \\u0141.', 'related': {'bought': ['1', '2']}}"
     assert is_plain(f"{line[:-1]}, {text}")
     assert read(f"{line[:-1]}, {text}") == ([("0001048791", "Books")], [])
-
-
-def test_a_line_of_another_space_is_no_empty_one():
-    assert read("\u00a0", "  ")[1][0][0] == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from types import SimpleNamespace
 
 import numpy as np
@@ -81,7 +82,7 @@ def ids_of(directory, column):
 
 
 def check_ids(directory, raw_rows, rows, counted, limit_of):
-    """Every id follows from the counts: all but the order of keys that are as frequent."""
+    """Every id follows from the counts and keys."""
     for column in KEY_COLUMNS:
         counts = counted[column].value_counts()
         kept = counts[counts >= limit_of(column)]
@@ -90,6 +91,11 @@ def check_ids(directory, raw_rows, rows, counted, limit_of):
         assert sorted(table["id"]) == list(range(1, len(kept) + 1))
         by_id = table.sort_values("id")["count"]
         assert by_id.is_monotonic_decreasing and (by_id == kept[by_id.index]).all()
+        # Those of equal counts follow a hash: neither blocks nor other keys change their ids.
+        table = table.sort_values("id")
+        keys = np.array([int(key, 16) for key in table.index], np.uint32)
+        by_count_and_hash = np.lexsort((mix_32_arrays(keys), -table["count"]))
+        assert by_count_and_hash.tolist() == list(range(len(table)))
         expected = raw_rows[column].map(table["id"]).fillna(0).astype(np.int32)
         np.testing.assert_array_equal(rows[column], expected)
         assert DatasetDirectory.open(directory).spec.feature_spec[column].cardinality == (
@@ -147,16 +153,6 @@ def test_many_blocks_partitions_and_threads_give_the_same(raw, built, tmp_path, 
         pd.testing.assert_frame_equal(ids_of(output, column), ids_of(built[0], column))
 
 
-def test_keys_of_equal_counts_follow_a_hash(built):
-    """Which ids they have depends on nothing else: neither on blocks nor on other keys."""
-    output, _ = built
-    for column in KEY_COLUMNS:
-        table = ids_of(output, column).sort_values("id")
-        keys = np.array([int(key, 16) for key in table.index], np.uint32)
-        by_count_and_hash = np.lexsort((mix_32_arrays(keys), -table["count"]))
-        assert by_count_and_hash.tolist() == list(range(len(table)))
-
-
 def test_the_spec_is_what_the_workflow_s_schema_says(built):
     output, summary = built
     dataset = DatasetDirectory.open(output)
@@ -208,9 +204,8 @@ def test_the_next_day_has_the_ids_of_the_days_before(raw, built, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_changed_vocabulary_is_refused(raw, tmp_path):
-    output = tmp_path / "data"
-    builder_of(raw).build(output)
+def test_a_changed_vocabulary_or_workflow_is_refused(built, tmp_path):
+    output = shutil.copytree(built[0], tmp_path / "data")
     file = next(output.glob("workflow/*/unique.cat_7.parquet"))
     table = pq.read_table(file)
     pq.write_table(table.slice(1), file)
@@ -224,43 +219,27 @@ def test_a_changed_vocabulary_is_refused(raw, tmp_path):
     workflow.write_text('{"format": 2, "log": "criteo"}')
     with pytest.raises(MerlinSimError, match="found format 2. .* fit it again with this one"):
         load_clicks(output)
-
-
-def test_a_workflow_of_another_log_is_refused(tmp_path):
     numbers = nvt.Workflow(["stock"] >> nvt.ops.LogOp())
-    save_workflow(numbers.fit(Dataset(pd.DataFrame({"stock": [1.0]}))), tmp_path)
+    save_workflow(numbers.fit(Dataset(pd.DataFrame({"stock": [1.0]}))), tmp_path / "other")
     with pytest.raises(MerlinSimError, match="that `preprocess criteo` fitted, found another"):
-        load_clicks(tmp_path)
-    save_workflow(numbers, tmp_path, log="criteo", rules={"thresholds": 3, "count_in": "all"})
+        load_clicks(tmp_path / "other")
+    rules = {"thresholds": 3, "count_in": "all"}
+    save_workflow(numbers, tmp_path / "other", log="criteo", rules=rules)
     with pytest.raises(MerlinSimError, match="rules.thresholds: expected a list, got the number 3"):
-        load_clicks(tmp_path)
-
-
-def spoil(raw, directory, day, row):
-    directory.mkdir()
-    for file in raw.iterdir():
-        (directory / file.name).write_bytes(file.read_bytes())
-    lines = (directory / f"day_{day}").read_text().splitlines()
-    lines[row - 1] = lines[row - 1].replace("\t", "\tx", 1)
-    (directory / f"day_{day}").write_text("\n".join(lines) + "\n")
-    return directory
+        load_clicks(tmp_path / "other")
 
 
 @pytest.mark.slow
-def test_a_bad_line_stops_the_run_and_nothing_is_written(raw, tmp_path, monkeypatch):
+def test_a_bad_line_stops_the_run_or_is_left_out(raw, tmp_path, monkeypatch):
     monkeypatch.setattr(text_lines, "BLOCK_BYTES", 20_000)
-    spoiled = spoil(raw, tmp_path / "spoiled", day=1, row=321)
-    with pytest.raises(
-        MerlinSimError, match=r"day_1, line 321: num_0 \(column 2\): expected a whole"
-    ):
+    spoiled = shutil.copytree(raw, tmp_path / "spoiled")
+    lines = (spoiled / "day_1").read_text().splitlines()
+    lines[320] = lines[320].replace("\t", "\tx", 1)
+    (spoiled / "day_1").write_text("\n".join(lines) + "\n")
+    said = r"day_1, line 321: num_0 \(column 2\): expected a whole"
+    with pytest.raises(MerlinSimError, match=said):
         builder_of(spoiled).build(tmp_path / "data")
     assert [path.name for path in tmp_path.iterdir()] == ["spoiled"]
-
-
-@pytest.mark.slow
-def test_bad_lines_may_be_left_out(raw, tmp_path, monkeypatch):
-    monkeypatch.setattr(text_lines, "BLOCK_BYTES", 20_000)
-    spoiled = spoil(raw, tmp_path / "spoiled", day=1, row=321)
     summary = builder_of(spoiled, on_bad_rows=SKIP).build(tmp_path / "data")
     assert "day_1: 1 bad rows left out (line 321: num_0" in summary.lines()[0]
     kept = read_raw(raw, 0, 1).drop(ROWS + 320).reset_index(drop=True)
@@ -277,47 +256,38 @@ def test_a_log_without_rows_is_refused(tmp_path):
 FILES = ["day_0", "day_1", "day_2"]
 
 
-def test_the_last_day_is_halved_as_published():
-    first, second, last = DaySplit().spans(FILES, [10, 20, 5])
-    assert first == [Span(TRAIN, 0, 10)] and second == [Span(TRAIN, 0, 20)]
-    assert last == [Span(VALIDATION, 0, 2), Span(TEST, 2, 5)]
-
-
-def test_files_may_validate_as_a_whole():
-    spans = DaySplit(("day_0",)).spans(FILES, [10, 20, 5])
-    assert spans == [[Span(VALIDATION, 0, 10)], [Span(TRAIN, 0, 20)], [Span(TEST, 0, 5)]]
-
-
-def test_shares_go_by_rows_across_files():
-    spans = DaySplit(validation_share=0.2, test_share=0.1).spans(FILES, [60, 30, 10])
-    assert spans[0] == [Span(TRAIN, 0, 60)]
-    assert spans[1] == [Span(TRAIN, 0, 10), Span(VALIDATION, 10, 30)]
-    assert spans[2] == [Span(TEST, 0, 10)]
-    (only,) = DaySplit(test_share=0.25).spans(["day_0"], [8])
-    assert only == [Span(TRAIN, 0, 6), Span(TEST, 6, 8)]
-
-
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("split", "rows", "expected"),
     [
+        (DaySplit(), [10, 20, 5], [{TRAIN: (0, 10)}, {TRAIN: (0, 20)},
+                                   {VALIDATION: (0, 2), TEST: (2, 5)}]),
+        (DaySplit(("day_0",)), [10, 20, 5], [{VALIDATION: (0, 10)}, {TRAIN: (0, 20)},
+                                             {TEST: (0, 5)}]),
+        (
+            DaySplit(validation_share=0.2, test_share=0.1), [60, 30, 10],
+            [{TRAIN: (0, 60)}, {TRAIN: (0, 10), VALIDATION: (10, 30)}, {TEST: (0, 10)}],
+        ),
+        (DaySplit(test_share=0.25), [8], [{TRAIN: (0, 6), TEST: (6, 8)}]),
+    ],
+    ids=["as published", "files", "shares", "a share of one file"],
+)  # fmt: skip
+def test_rows_of_days_are_split(split, rows, expected):
+    spans = split.spans(FILES[: len(rows)], rows)
+    assert spans == [[Span(part, *rows) for part, rows in day.items()] for day in expected]
+
+
+def test_what_cannot_be_is_refused():
+    for options, said in (
         ({"test_share": 1.0}, "together below 1"),
         ({"validation_share": 0.5}, "needs a `test_share`"),
         ({"test_share": 0.5, "validation_files": ("day_0",)}, "Received: both"),
-    ],
-)
-def test_what_cannot_be_is_refused(options, said):
-    with pytest.raises(MerlinSimError, match=said):
-        DaySplit(**options)
-
-
-def test_something_has_to_be_left_to_train_on():
+    ):
+        with pytest.raises(MerlinSimError, match=said):
+            DaySplit(**options)
     with pytest.raises(MerlinSimError, match="Nothing would be left to train on"):
         DaySplit().trained_on(["day_0"])
     with pytest.raises(MerlinSimError, match="should be some of day_0, day_1, day_2"):
         DaySplit(("day_7",)).trained_on(FILES)
-
-
-@pytest.mark.parametrize("text", ["", "x", "15,3", "15,26:1", "15,-1:2", "3:20", "15,3:x"])
-def test_thresholds_that_cannot_be_read_are_refused(text):
-    with pytest.raises(MerlinSimError, match="15,3:20, where 3 is cat_3"):
-        parse_thresholds(text)
+    for text in ("", "x", "15,3", "15,26:1", "15,-1:2", "3:20", "15,3:x"):
+        with pytest.raises(MerlinSimError, match="15,3:20, where 3 is cat_3"):
+            parse_thresholds(text)

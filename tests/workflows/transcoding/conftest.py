@@ -11,10 +11,10 @@ from merlin_sim.schemas.dataset import DatasetDirectory
 
 @pytest.fixture
 def transcode(run_cli):
-    def run(source: Path, output: Path, *options) -> DatasetDirectory:
+    def run(source: Path, output: Path, *options) -> DatasetDirectory | None:
         result = run_cli("data", "transcode", "--input", source, "--output", output, *options)
         if result.exception:
             raise result.exception
-        return DatasetDirectory.open(output)
+        return None if "--to" in options else DatasetDirectory.open(output)
 
     return run

@@ -97,6 +97,16 @@ def user(number, item, train, test, land=1):
     }  # fmt: skip
 
 
+def positives_of(directory):
+    """Rows with label 1, without their padding and negatives."""
+    names = [name for name in COLUMNS if not name.endswith("_neg")]
+    rows = pq.read_table(directory, columns=names).to_pylist()
+    for row in rows:
+        row.update(item_pos=[*filter(None, row["item_pos"])])
+        row.update(kind_pos=[*filter(None, row["kind_pos"])])
+    return sorted(str(row) for row in rows if row["label"])
+
+
 @pytest.mark.slow
 def test_histories_are_chained_to_the_whole_one(tmp_path):
     train = pairs(2, (4, [5, 3]), (6, [5, 3, 4]), (7, [3, 4, 6]), land=2) + pairs(7, (9, [0, 8]))
@@ -115,21 +125,9 @@ def test_histories_are_chained_to_the_whole_one(tmp_path):
     assert "2 users. Positives and their histories are those" in said
     assert "Negatives are drawn anew, with the seed 12345" in said
     assert "1 items are in no row: they get kind 1" in said  # item 2
-
-
-@pytest.mark.slow
-def test_positives_and_histories_come_back_from_the_users(tmp_path):
-    train = pairs(2, (4, [5, 3]), (6, [5, 3, 4]), (7, [3, 4, 6])) + pairs(3, (1, [7, 8, 9]))
-    source = write(tmp_path / "samples", train, pairs(2, (8, [4, 6, 7])))
-    transcode(source, tmp_path / "users")
     users_to_samples(DatasetDirectory.open(tmp_path / "users"), tmp_path / "back", Silence())
-    names = [name for name in COLUMNS if not name.endswith("_neg")]
     for mapping in ("train", "test"):
-        tables = [pq.read_table(place / mapping, columns=names) for place in (
-            source, tmp_path / "back")]  # fmt: skip
-        stored, made = (
-            sorted(str(row) for row in table.to_pylist() if row["label"]) for table in tables
-        )
+        stored, made = (positives_of(place / mapping) for place in (source, tmp_path / "back"))
         assert stored == made
 
 
@@ -159,14 +157,8 @@ def test_with_its_seed_users_and_samples_are_the_same_bytes(tmp_path):
     assert {p.parts[0] for p in files} >= {"train", "test", "categories", "feature_spec.yaml"}
     for file in files:
         assert (back / file).read_bytes() == (samples / file).read_bytes()
-
-
-@pytest.mark.slow
-def test_another_seed_is_reported(tmp_path):
-    users = write_users_dataset(tmp_path / "users", [[[5, 9]]])
-    users_to_samples(DatasetDirectory.open(users), tmp_path / "samples", Silence())
-    said = transcode(tmp_path / "samples", tmp_path / "again", RULES.seed + 1)
-    assert f"drawn anew, with the seed {RULES.seed + 1}" in said
+    said = transcode(samples, tmp_path / "other", rules.seed + 1)
+    assert f"drawn anew, with the seed {rules.seed + 1}" in said
 
 
 TEST = pairs(4, (1, [3]))
@@ -257,15 +249,14 @@ def test_what_users_rows_cannot_hold_is_refused(tmp_path, train, message):
     assert not (tmp_path / "users").exists()
 
 
-@pytest.mark.parametrize(
-    "channels, message",
-    [
-        ({"user_features": ("user",), "context_features": ("land",)}, "Found context_features"),
-        ({"user_features": ()}, "channel user_features: expected a feature that tells users apart"),
-    ],
-)
-def test_other_channels_are_refused(tmp_path, channels, message):
-    source = write(tmp_path / "samples", pairs(2, (4, [5])), TEST, **channels)
+def test_other_channels_are_refused(tmp_path):
+    rows = (pairs(2, (4, [5])), TEST)
+    context = {"user_features": ("user",), "context_features": ("land",)}
+    source = write(tmp_path / "context", *rows, **context)
+    with pytest.raises(MerlinSimError, match="Found context_features"):
+        transcode(source, tmp_path / "users")
+    source = write(tmp_path / "nobody", *rows, user_features=())
+    message = "channel user_features: expected a feature that tells users apart"
     with pytest.raises(MerlinSimError, match=message):
         transcode(source, tmp_path / "users")
 
@@ -339,39 +330,29 @@ def test_users_come_back_or_a_cut_history_repeats(histories):
         assert made == [*histories, [2, 1]]
 
 
-PREPROCESS = ("--user_column", "u", "--item_column", "i", "--timestamp_column", "t")
-PREPROCESS += ("--timestamp_unit", "s", "--shortest_sequence_for_user", 3, "--seed", 9)
-
-
-@pytest.fixture
-def log(tmp_path):
+@pytest.mark.slow
+def test_what_preprocess_wrote_becomes_the_users_that_it_would_have_written(tmp_path, run_cli):
     random = np.random.default_rng(5)
     columns = {name: random.integers(1, most, 200) for name, most in (("u", 12), ("i", 40))}
-    pq.write_table(pa.table(columns | {"t": np.arange(200)}), tmp_path / "log.parquet")
-    return tmp_path / "log.parquet"
+    columns |= {"t": np.arange(200), "clicked": random.integers(0, 2, 200)}
+    pq.write_table(pa.table(columns), tmp_path / "log.parquet")
 
+    def preprocess(name, *options):
+        result = run_cli(
+            "preprocess", "log", tmp_path / "log.parquet", "--output_path", tmp_path / name,
+            "--user_column", "u", "--item_column", "i", "--timestamp_column", "t",
+            "--timestamp_unit", "s", "--shortest_sequence_for_user", 3, "--seed", 9, *options,
+        )  # fmt: skip
+        assert result.exit_code == 0, result.output
 
-@pytest.mark.slow
-def test_what_preprocess_wrote_becomes_the_users_that_it_would_have_written(tmp_path, log, run_cli):
-    options = (*PREPROCESS, "--max_sequence_length", 5, "--negatives_per_positive", 2)
+    options = ("--max_sequence_length", 5, "--negatives_per_positive", 2)
     for layout in ("samples", "users"):
-        words = ("--output_path", tmp_path / layout, "--layout", layout)
-        assert run_cli("preprocess", "log", log, *words, *options).exit_code == 0
+        preprocess(layout, "--layout", layout, *options)
     assert "negatives too" in transcode(tmp_path / "samples", tmp_path / "made")
     written = [path for path in (tmp_path / "users").rglob("*") if path.is_file()]
     for path in written:
         made = tmp_path / "made" / path.relative_to(tmp_path / "users")
         assert made.read_bytes() == path.read_bytes()
-
-
-@pytest.mark.slow
-def test_rows_of_a_log_with_labels_are_refused(tmp_path, log, run_cli):
-    table = pq.read_table(log)
-    labels = pa.array(np.random.default_rng(6).integers(0, 2, table.num_rows))
-    pq.write_table(table.append_column("clicked", labels), log)
-    words = ("--output_path", tmp_path / "samples", "--label_column", "clicked")
-    words += ("--negatives", "none")
-    result = run_cli("preprocess", "log", log, *words, *PREPROCESS)
-    assert result.exit_code == 0, result.output
+    preprocess("labelled", "--label_column", "clicked", "--negatives", "none")
     with pytest.raises(MerlinSimError, match="workflow.json: expected negatives that were"):
-        transcode(tmp_path / "samples", tmp_path / "users")
+        transcode(tmp_path / "labelled", tmp_path / "refused")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -39,13 +40,7 @@ def binary(dataset, tmp_path_factory):
 @pytest.fixture
 def spoiled(binary, tmp_path):
     """A copy to be spoiled."""
-    for name in ("train", "test"):
-        (tmp_path / "copy" / name).mkdir(parents=True)
-        for file in (binary / name).iterdir():
-            (tmp_path / "copy" / name / file.name).write_bytes(file.read_bytes())
-    spec = (binary / "feature_spec.yaml").read_text()
-    (tmp_path / "copy/feature_spec.yaml").write_text(spec)
-    return tmp_path / "copy"
+    return shutil.copytree(binary, tmp_path / "copy")
 
 
 def test_the_files_are_those_that_are_published(binary):
@@ -82,10 +77,6 @@ def test_the_way_back_gives_the_rows_in_their_order(binary, dataset, tmp_path):
         assert (tmp_path / "again/train" / file.name).read_bytes() == file.read_bytes()
 
 
-def edit(path, change):
-    path.write_bytes(change(path.read_bytes()))
-
-
 @pytest.mark.parametrize(
     ("file", "change", "said"),
     [
@@ -97,26 +88,24 @@ def edit(path, change):
     ],
 )
 def test_files_that_disagree_are_named_and_nothing_is_written(spoiled, file, change, said):
-    edit(spoiled / "train" / file, change)
+    path = spoiled / "train" / file
+    path.write_bytes(change(path.read_bytes()))
     with pytest.raises(MerlinSimError, match=said):
         transcode(spoiled, spoiled.parent / "out")
     assert [path.name for path in spoiled.parent.iterdir()] == ["copy"]
 
 
-def test_a_cardinality_that_its_type_cannot_hold_is_refused(spoiled):
-    text = (spoiled / "feature_spec.yaml").read_text()
-    (spoiled / "feature_spec.yaml").write_text(text.replace("cardinality: 126", "cardinality: 300"))
+def test_a_type_that_cannot_hold_its_ids_is_refused(spoiled):
+    path = spoiled / "feature_spec.yaml"
+    text = path.read_text()
+    path.write_text(text.replace("cardinality: 126", "cardinality: 300"))
     with pytest.raises(MerlinSimError, match="category_0: expected a cardinality of at most 128"):
         transcode(spoiled, spoiled.parent / "out")
-
-
-def test_a_type_without_a_size_is_refused(spoiled):
-    """Text has none: a file of it was divided by 0."""
-    text = (spoiled / "feature_spec.yaml").read_text()
+    # Text has no size: a file of it was divided by 0.
     before, _, after = text.partition("cardinality: 126")
     start = before.rindex("dtype:")
     stated = before[:start] + "dtype: string" + before[before.index("\n", start) :]
-    (spoiled / "feature_spec.yaml").write_text(f"{stated}cardinality: 126{after}")
+    path.write_text(f"{stated}cardinality: 126{after}")
     with pytest.raises(MerlinSimError, match="but category_0 is of dtype string"):
         transcode(spoiled, spoiled.parent / "out")
 

@@ -43,17 +43,6 @@ def source(threads_for_processes, tmp_path_factory) -> Path:
     return directory
 
 
-@pytest.fixture
-def transcode(run_cli):
-    def run(*options) -> str:
-        result = run_cli("data", "transcode", *options)
-        if result.exception:
-            raise result.exception
-        return result.output
-
-    return run
-
-
 def rows_of(directory: Path, mapping: str) -> dict:
     """The rows as numbers, histories padded."""
     table = pa.concat_tables(
@@ -109,7 +98,7 @@ def test_there_as_the_published_pipeline_reads_and_back(
     monkeypatch.setattr(tfrecord, "BYTES_AT_ONCE", 4096)  # several pieces a file
     there, back = tmp_path / "there", tmp_path / "back"
     sizes = ("--prebatch_train_size", prebatch, "--prebatch_test_size", prebatch)
-    transcode("--input", source, "--output", there, "--to", "tfrecord", *sizes)
+    transcode(source, there, "--to", "tfrecord", *sizes)
     spec = yaml.safe_load((there / "feature_spec.yaml").read_text())
     assert spec["feature_spec"]["label"] == {"dtype": "bool"}
     for mapping, names in (("train", train), ("test", test)):
@@ -117,15 +106,14 @@ def test_there_as_the_published_pipeline_reads_and_back(
         assert chunk["type"] == "tfrecord"
         assert chunk["files"] == [f"{mapping}/{name}.tfrecord" for name in names]
         assert read_as_published(there, mapping, prebatch) == rows_of(source, mapping)
-    transcode("--input", there, "--output", back)
+    transcode(there, back)
     for mapping in ("train", "test"):
         assert rows_of(back, mapping) == rows_of(source, mapping)
 
 
 def test_parts_are_of_nearly_equal_size(source, tmp_path, transcode):
     there = tmp_path / "there"
-    parts = ("--train_parts", 3, "--test_parts", 100)
-    transcode("--input", source, "--output", there, "--to", "tfrecord", *parts)
+    transcode(source, there, "--to", "tfrecord", "--train_parts", 3, "--test_parts", 100)
     files = sorted((there / "train").iterdir())
     counts = [sum(1 for _ in tf.data.TFRecordDataset(str(file))) for file in files]
     assert counts == [27, 27, 26]
@@ -138,7 +126,7 @@ def test_the_published_layout_needs_no_spec_and_other_names_may_stand(tmp_path, 
         (source / old).rename(source / new)
     names = ("--train_split_dir", "learn", "--test_split_dir", "ask")
     names += ("--metadata_file", "sizes.json")
-    there = ("--input", source, "--output", tmp_path / "there", "--to", "tfrecord")
+    there = (source, tmp_path / "there", "--to", "tfrecord")
     with pytest.raises(MerlinSimError, match="give --number_of_user_features too"):
         transcode(*there, *names)
     transcode(*there, "--number_of_user_features", 1, *names)
@@ -150,31 +138,25 @@ def test_the_published_layout_needs_no_spec_and_other_names_may_stand(tmp_path, 
 
 
 def test_what_does_not_go_together_is_refused(source, tmp_path, transcode):
-    words = ("--input", source, "--output", tmp_path / "there")
+    there = tmp_path / "there"
     with pytest.raises(MerlinSimError, match="`train_parts` should be given with `--to tfrecord`"):
-        transcode(*words, "--train_parts", 3)
+        transcode(source, there, "--train_parts", 3)
     with pytest.raises(MerlinSimError, match="`number_of_user_features` should be 1"):
-        transcode(*words, "--to", "tfrecord", "--number_of_user_features", 2)
-    assert not (tmp_path / "there").exists()
-
-
-def test_a_label_that_is_no_truth_value_is_refused(tmp_path, transcode):
-    source = tmp_path / "rated"
-    source.mkdir()
+        transcode(source, there, "--to", "tfrecord", "--number_of_user_features", 2)
+    rated = tmp_path / "rated"  # with a label that is no truth value
+    rated.mkdir()
     features = {"label": Feature("int8"), "kind": Feature("int64", 9)}
+    sources = {}
     for mapping in ("train", "test"):
         rows = {"label": [0, 5], "kind": [1, 2 if mapping == "train" else 3]}
-        pq.write_table(pa.table(rows), source / f"{mapping}.parquet")
-    sources = {
-        m: (Chunk("parquet", tuple(features), (f"{m}.parquet",)),) for m in ("train", "test")
-    }
+        pq.write_table(pa.table(rows), rated / f"{mapping}.parquet")
+        sources[mapping] = (Chunk("parquet", tuple(features), (f"{mapping}.parquet",)),)
     channels = {"label": ("label",), "categorical": ("kind",)}
-    write_documents(source, FeatureSpec(features, sources, channels))
-    with pytest.raises(
-        MerlinSimError, match="train.parquet, row 2: label: expected 0 or 1, .* found 5"
-    ):
-        transcode("--input", source, "--output", tmp_path / "there", "--to", "tfrecord")
-    assert not (tmp_path / "there").exists()
+    write_documents(rated, FeatureSpec(features, sources, channels))
+    said = "train.parquet, row 2: label: expected 0 or 1, .* found 5"
+    with pytest.raises(MerlinSimError, match=said):
+        transcode(rated, there, "--to", "tfrecord")
+    assert not there.exists()
 
 
 def test_messages_hold_what_the_columns_do():

@@ -21,7 +21,6 @@ from chunked_samples import (
 )
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.schemas.dataset import DatasetDirectory
 
 # The published example: one csv chunk split by rows, one with the other columns, 3 + 2 rows.
 PUBLISHED = """
@@ -107,24 +106,17 @@ def test_what_does_not_fit_is_refused_with_file_and_row(
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
 
-def test_cardinalities_that_disagree_are_refused(published, tmp_path, transcode):
+def test_cardinalities_are_counted_or_have_to_agree(published, tmp_path, transcode):
     values = [{"name": "user_gender", "value": 3}, {"name": "user_id", "value": 2655}]
     stated = {"cardinalities": [*values, {"name": "item_id", "value": 857}]}
     (published / "metadata.json").write_text(json.dumps(stated))
     with pytest.raises(MerlinSimError, match="expected 856 for item_id, as in the spec, got 857"):
         transcode(published, tmp_path / "dataset")
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
-    text = PUBLISHED.replace("2655", "auto")  # which says nothing that could disagree
-    (published / "feature_spec.yaml").write_text(text)
-    transcode(published, tmp_path / "dataset")
-
-
-def test_auto_cardinalities_are_counted(published, tmp_path, transcode):
-    text = PUBLISHED.replace("2655", "auto").replace("856", "auto")
-    (published / "feature_spec.yaml").write_text(text)
+    text = PUBLISHED.replace("2655", "auto").replace("856", "857")
+    (published / "feature_spec.yaml").write_text(text)  # auto says nothing that could disagree
     dataset = transcode(published, tmp_path / "dataset")
     assert dataset.spec.feature_spec["user_id"].cardinality == 15  # ids 0..14
-    assert dataset.spec.feature_spec["item_id"].cardinality == 25
     values = json.loads((tmp_path / "dataset/metadata.json").read_text())["cardinalities"]
     assert {"name": "user_id", "value": 15} in values
 
@@ -197,13 +189,6 @@ def test_a_damaged_footer_is_reported_with_its_file(tmp_path):
     assert refused > 300
 
 
-def test_a_type_that_is_none_is_reported_with_the_directory(published, tmp_path, transcode):
-    text = PUBLISHED.replace("user_age: {dtype: torch.int8}", "user_age: {dtype: string}")
-    (published / "feature_spec.yaml").write_text(text)
-    with pytest.raises(MerlinSimError, match=f"{published}.*feature_spec.user_age.dtype: expected"):
-        transcode(published, tmp_path / "dataset")
-
-
 def write_parquet(source: Path, rows: list[dict], columns=None, name="data.parquet") -> None:
     source.mkdir(exist_ok=True)
     frame = pd.DataFrame(rows)
@@ -272,10 +257,3 @@ def test_columns_that_are_missing_and_lists_in_csv(tmp_path, transcode):
     write_spec(tmp_path / "s", sim_spec("csv", files))
     with pytest.raises(MerlinSimError, match="csv holds single values"):
         transcode(tmp_path / "s", tmp_path / "dataset")
-
-
-def test_an_own_dataset_comes_back_the_same(dataset, tmp_path, transcode):
-    again = transcode(dataset, tmp_path / "again")
-    pd.testing.assert_frame_equal(
-        rows_of(again, "train"), rows_of(DatasetDirectory.open(dataset), "train")
-    )

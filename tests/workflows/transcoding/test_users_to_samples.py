@@ -32,30 +32,31 @@ def rows_of(directory):
     return [pq.read_table(directory / f"{mapping}") for mapping in ("train", "test")]
 
 
-@pytest.mark.parametrize(
-    "column, row, value, message",
-    [
-        ("kind", 3, 2**63 - 1, "thing.parquet, row 4: column kind should hold 1 to 7"),
-        ("count", 0, -1, "thing.parquet, row 1: column count"),
-        ("id", 5, 1, "thing.parquet: column id should hold each of 1 to 50 once"),
-        ("kind", 2, None, "thing.parquet, row 3: column kind .*Received: None"),
-    ],
-)
-def test_an_item_table_that_cannot_be_is_refused(users, tmp_path, column, row, value, message):
-    columns = pq.read_table(users / ITEMS).to_pydict()
-    columns[column][row] = value
-    pq.write_table(pa.table(columns), users / ITEMS)
-    with pytest.raises(MerlinSimError, match=message):
-        transcode(users, tmp_path / "samples")
-    assert not (tmp_path / "samples").exists()
-
-
-def test_items_that_nobody_took_are_no_negatives(users, tmp_path):
-    columns = pq.read_table(users / ITEMS).to_pydict()
-    columns["count"] = [0] * len(columns["count"])
-    pq.write_table(pa.table(columns), users / ITEMS)
-    with pytest.raises(MerlinSimError, match="thing.parquet: column count holds no interaction"):
-        transcode(users, tmp_path / "samples")
+def test_what_cannot_be_is_refused_with_its_place(users, tmp_path):
+    whole = {name: (users / name).read_bytes() for name in (USERS, ITEMS)}
+    for name, column, row, value, message in (
+        (ITEMS, "kind", 3, 2**63 - 1, "thing.parquet, row 4: column kind should hold 1 to 7"),
+        (ITEMS, "count", 0, -1, "thing.parquet, row 1: column count"),
+        (ITEMS, "id", 5, 1, "thing.parquet: column id should hold each of 1 to 50 once"),
+        (ITEMS, "kind", 2, None, "thing.parquet, row 3: column kind .*Received: None"),
+        (ITEMS, "count", ..., 0, "thing.parquet: column count holds no interaction"),
+        (USERS, "thing", (0, 1), 51, r"row 1 \(user .*position 1: column thing should .* 1 to 50"),
+    ):
+        table = pq.read_table(users / name)
+        values = table[column].to_pylist()
+        if row is ...:
+            values = [value] * len(values)
+        elif isinstance(row, tuple):
+            values[row[0]][row[1]] = value
+        else:
+            values[row] = value
+        place = table.column_names.index(column)
+        changed = pa.array(values, table.schema.field(column).type)
+        pq.write_table(table.set_column(place, table.schema.field(column), changed), users / name)
+        with pytest.raises(MerlinSimError, match=message):
+            transcode(users, tmp_path / "samples")
+        assert not (tmp_path / "samples").exists()
+        (users / name).write_bytes(whole[name])
 
 
 @pytest.mark.parametrize("name", [USERS, ITEMS])
@@ -63,9 +64,8 @@ def test_a_damaged_file_is_named_and_not_the_output(users, tmp_path, name):
     content = bytearray((users / name).read_bytes())
     content[4:60] = bytes([255]) * 56
     (users / name).write_bytes(content)
-    with pytest.raises(
-        MerlinSimError, match=f"{users / name} (cannot be read as parquet|is damaged in row)"
-    ):
+    said = f"{users / name} (cannot be read as parquet|is damaged in row)"
+    with pytest.raises(MerlinSimError, match=said):
         transcode(users, tmp_path / "samples")
 
 
