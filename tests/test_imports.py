@@ -1,0 +1,141 @@
+"""What is imported, and when: nothing heavy before it is needed, nothing of the process changed."""
+
+from __future__ import annotations
+
+import ast
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import merlin.dataloader.tensorflow
+import merlin.io
+import pytest
+from small_logs import write_sim_dataset
+
+import merlin_sim as ms
+import merlin_sim.schemas
+
+STUB = Path(__file__).parents[1] / "__init__.pyi"
+ALONE = """
+import logging, os, sys, warnings
+
+def none_of(*names):
+    found = sorted(set(names) & set(sys.modules))
+    assert not found, found
+
+before = list(warnings.filters), list(sys.meta_path), dict(os.environ)
+import merlin_sim
+from merlin_sim import MerlinSimError, SpecError
+assert (list(warnings.filters), list(sys.meta_path), dict(os.environ)) == before
+assert logging.getLogger("tensorflow").level == logging.NOTSET
+none_of("tensorflow", "merlin", "nvtabular", "pandas", "numpy", "pyarrow", "horovod")
+
+from merlin_sim.scripts.main import cli
+cli(["--help"], standalone_mode=False)
+cli(["data", "spec", "validate", "--help"], standalone_mode=False)
+none_of("tensorflow", "pandas", "numpy")
+cli(["train", "--help"], standalone_mode=False)
+from merlin_sim.schemas.channels import contract_named
+assert contract_named("twin").name == "twin"
+none_of("tensorflow")
+from merlin_sim import SIMModel
+assert "tensorflow" in sys.modules and SIMModel is merlin_sim.SIMModel
+"""
+SCHEMAS = """
+import importlib, sys
+schemas, folder, dataset = sys.argv[1].split(","), sys.argv[2], sys.argv[3]
+
+for name in schemas:
+    importlib.import_module(f"merlin_sim.schemas.{name}")
+assert not {"dask", "numba", "tensorflow"} & set(sys.modules)
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.scripts.main import cli
+words = ["data", "transcode", "--input", folder, "--output", f"{folder}/made"]
+cli(words, standalone_mode=False)
+assert not {"dask", "nvtabular", "tensorflow"} & set(sys.modules)
+words = ["train", "--dataset_dir", dataset, "--results_dir", f"{folder}/train.csv/results"]
+try:
+    cli(words, standalone_mode=False)
+except MerlinSimError as error:
+    print(error, "tensorflow" in sys.modules)
+
+from merlin_sim.schemas.merlin_import import md
+sys.path.insert(0, folder)  # with a cudf that cannot be used
+import cudf, numpy as np
+print(md.dtype("int32").name, md.dtype(np.dtype("int64")).name, md.dtype(object).name)
+try:
+    md.int64.to("cudf")
+except ValueError:
+    print("none of cudf")
+import tensorflow as tf
+print(md.dtype(tf.int16).name, md.int64.to("tf").name, md.float32.to("tensorflow").name)
+print(type(md._dtype_registry.mappings["tf"]).__name__)
+"""
+SPEC = """
+feature_spec:
+  clicked: {dtype: int8}
+  kind: {dtype: int64, cardinality: 3}
+source_spec:
+  train: [{type: csv, features: [clicked, kind], files: [train.csv]}]
+  test: [{type: csv, features: [clicked, kind], files: [test.csv]}]
+channel_spec: {label: [clicked], numerical: [], categorical: [kind]}
+metadata: {}
+"""
+
+
+def in_a_fresh_process(code: str, *arguments: object) -> list[str]:
+    words = [sys.executable, "-W", "error::UserWarning:merlin_sim", "-c", code]
+    done = subprocess.run(
+        [*words, *map(str, arguments)], capture_output=True, text=True, timeout=280, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.slow
+def test_the_package_its_help_and_its_contracts_import_nothing_heavy():
+    assert any("--global_batch_size" in line for line in in_a_fresh_process(ALONE))
+
+
+@pytest.mark.slow
+def test_schemas_plain_rows_and_refused_results_need_no_tensorflow_and_learn_of_it(tmp_path):
+    """Merlin's schema classes alone; Merlin whole, once somebody wants it."""
+    (tmp_path / "feature_spec.yaml").write_text(SPEC)
+    (tmp_path / "train.csv").write_text("0,1\n1,2\n")
+    (tmp_path / "test.csv").write_text("1,0\n")
+    (tmp_path / "cudf.py").write_text("")
+    dataset = write_sim_dataset(tmp_path / "dataset")
+    modules = [module.name for module in pkgutil.iter_modules(merlin_sim.schemas.__path__)]
+    said = in_a_fresh_process(SCHEMAS, ",".join(modules), tmp_path, dataset)
+    assert (tmp_path / "made" / "train" / "part.0.parquet").exists()
+    assert said[-5].endswith("results: cannot be written: Not a directory False")
+    assert said[-4:] == [
+        "int32 int64 object",
+        "none of cudf",
+        "int16 int64 float32",
+        "DTypeMapping",
+    ]
+
+
+def test_every_name_is_there_and_type_checkers_are_told_of_it():
+    for name in set(ms.__all__) - {"__version__"}:
+        assert getattr(ms, name).__name__.rpartition(".")[2] == name
+        assert name in dir(ms)
+    reported = {
+        (f"{'.' * node.level}{node.module}", alias.name)
+        for node in ast.parse(STUB.read_text()).body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    wanted = {(module, name) for module, names in ms._NAMES.items() for name in names}
+    wanted |= {(module.rpartition(".")[0], name) for name, module in ms._MODULES.items()}
+    assert reported == wanted
+
+
+def test_a_name_of_merlins_means_merlins():
+    assert ms.Dataset is merlin.io.Dataset
+    assert issubclass(ms.RowLoader, merlin.dataloader.tensorflow.Loader)
+    assert not hasattr(ms, "Block")
+    with pytest.raises(AttributeError, match="module 'merlin_sim' has no attribute 'DIN'"):
+        _ = ms.DIN
