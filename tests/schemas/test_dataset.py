@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import replace
 
 import published_layout
@@ -25,23 +24,20 @@ def test_open(directory):
     assert [file.name for file in dataset.files("train")] == ["part.2.parquet", "part.10.parquet"]
     assert [file.name for file in dataset.files("test")] == ["part.0.parquet"]
     assert all(file.exists() for file in dataset.files("train"))
+    with pytest.raises(MerlinSimError, match="at least 1 feature for dlrm"):
+        DatasetDirectory.open(directory, model="dlrm")
+    assert DatasetDirectory.open(directory, model="sim").channels == dataset.channels
 
 
-def test_what_is_missing_is_derived(directory):
+def test_documents_are_derived_where_they_are_missing_and_written_as_they_are_read(directory):
     whole = DatasetDirectory.open(directory)
     (directory / "schema.pbtxt").unlink()
     (directory / "metadata.json").unlink()
     bare = DatasetDirectory.open(directory)
-    assert bare.spec == whole.spec
-    assert bare.schema == whole.schema
-
-
-def test_documents_written_are_documents_read(directory):
-    spec = DatasetDirectory.open(directory).spec
-    for name in ("schema.pbtxt", "metadata.json", "feature_spec.yaml"):
-        (directory / name).unlink()
-    write_documents(directory, spec)
-    assert DatasetDirectory.open(directory).spec == spec
+    assert (bare.spec, bare.schema) == (whole.spec, whole.schema)
+    (directory / "feature_spec.yaml").unlink()
+    write_documents(directory, whole.spec)
+    assert DatasetDirectory.open(directory).spec == whole.spec
     metadata = json.loads((directory / "metadata.json").read_text())
     assert metadata["cardinalities"] == [
         {"name": "user_id", "value": 9},
@@ -62,72 +58,56 @@ def test_a_bare_schema_and_parquet_open_by_their_tags(directory):
     bare = DatasetDirectory.open(directory)
     assert bare.channels == whole.channels
     assert bare.files("train") == whole.files("train")
+    good = (directory / "schema.pbtxt").read_text()
+    (directory / "schema.pbtxt").write_text(good.replace("max: 7\n", "", 1))
+    with pytest.raises(MerlinSimError, match=str(directory / "schema.pbtxt")):
+        DatasetDirectory.open(directory, model="sim")
+    untagged = [replace(column, tags=[Tags.CATEGORICAL]) for column in columns]
+    write_schema(Schema(untagged), directory / "schema.pbtxt")
+    with pytest.raises(MerlinSimError, match="label: no column is tagged Tags.TARGET"):
+        DatasetDirectory.open(directory)
     # As NVTabular's Dataset.to_parquet leaves it: a schema in each directory.
-    shutil.move(directory / "schema.pbtxt", directory / "train" / "schema.pbtxt")
+    (directory / "schema.pbtxt").unlink()
+    (directory / "train" / "schema.pbtxt").write_text(good)
     assert DatasetDirectory.open(directory).channels == whole.channels
 
 
-def test_untagged_columns_are_named(directory):
-    schema = DatasetDirectory.open(directory).schema
-    for name in ("feature_spec.yaml", "metadata.json"):
-        (directory / name).unlink()
-    write_schema(
-        Schema([replace(column, tags=[Tags.CATEGORICAL], properties={}) for column in schema]),
-        directory / "schema.pbtxt",
-    )
-    with pytest.raises(MerlinSimError, match="label: no column is tagged Tags.TARGET"):
-        DatasetDirectory.open(directory)
-
-
-def test_what_is_wrong_with_a_schema_alone_is_reported_with_its_file(directory):
-    for name in ("feature_spec.yaml", "metadata.json"):
-        (directory / name).unlink()
-    text = (directory / "schema.pbtxt").read_text()
-    (directory / "schema.pbtxt").write_text(text.replace("max: 7\n", "", 1))
-    with pytest.raises(MerlinSimError, match=str(directory / "schema.pbtxt")):
-        DatasetDirectory.open(directory, model="sim")
-
-
 def test_descriptions_that_contradict_each_other(directory):
-    text = (directory / "schema.pbtxt").read_text()
-    (directory / "schema.pbtxt").write_text(text.replace("max: 50\n", "max: 51\n"))
-    with pytest.raises(MerlinSimError, match="item_id_trgt: expected cardinality 50, as in"):
-        DatasetDirectory.open(directory)
     schema = read_schema(directory / "schema.pbtxt")
     write_schema(schema.excluding_by_name(["cat_id_neg"]), directory / "schema.pbtxt")
     with pytest.raises(MerlinSimError, match=r"columns missing: \['cat_id_neg'\]"):
         DatasetDirectory.open(directory)
 
 
-def test_metadata_that_contradicts_the_spec(directory):
-    metadata = json.loads((directory / "metadata.json").read_text())
-    metadata["cardinalities"][2]["value"] = 8
-    (directory / "metadata.json").write_text(json.dumps(metadata))
-    with pytest.raises(MerlinSimError, match="expected 7 for cat_id, as in the spec, got 8"):
-        DatasetDirectory.open(directory)
+SIZES = [{"name": "uid", "value": 9}, {"name": "item", "value": 50}, {"name": "cat", "value": 7}]
 
 
-def test_names_in_the_metadata_are_free_but_order_and_number_are_not(directory):
-    entries = [{"name": "uid", "value": 9}, {"name": "item", "value": 50}]
-    file = directory / "metadata.json"
-    file.write_text(json.dumps({"cardinalities": [*entries, {"name": "cat", "value": 7}]}))
-    DatasetDirectory.open(directory)
-    file.write_text(json.dumps({"cardinalities": [*entries, {"name": "cat", "value": 70}]}))
-    with pytest.raises(MerlinSimError, match="expected 7 for cat_id, as in the spec, got 70"):
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        ({"cardinalities": SIZES}, None),  # names are free
+        (
+            {"cardinalities": [*SIZES[:2], {"name": "cat", "value": 70}]},
+            "expected 7 for cat_id, as",
+        ),
+        ({"cardinalities": SIZES[:2]}, "expected 3 entries"),
+        ({"cardinalities": [*SIZES[:2], SIZES[0]]}, "expected each name once, got 'uid' again"),
+        ([], "got no such list"),
+        ("{", "Expecting property name"),
+        ({"cardinalities": [{"name": "x"}]}, r"cardinalities\[0\]"),
+        ({"cardinalities": [{"name": "x", "value": True}]}, r"cardinalities\[0\]"),
+        ({"cardinalities": [{"name": 3, "value": 3}]}, r"cardinalities\[0\]"),
+    ],
+)
+def test_metadata_is_of_the_published_form_and_says_what_the_spec_says(
+    directory, metadata, message
+):
+    text = metadata if isinstance(metadata, str) else json.dumps(metadata)
+    (directory / "metadata.json").write_text(text)
+    if message is None:
         DatasetDirectory.open(directory)
-    file.write_text(json.dumps({"cardinalities": entries}))
-    with pytest.raises(MerlinSimError, match="expected 3 entries"):
-        DatasetDirectory.open(directory)
-    file.write_text(json.dumps({"cardinalities": [*entries, entries[0]]}))
-    with pytest.raises(MerlinSimError, match="expected each name once, got 'uid' again"):
-        DatasetDirectory.open(directory)
-
-
-def test_a_schema_of_other_dtypes(directory):
-    schema = DatasetDirectory.open(directory).schema
-    columns = [c.with_dtype("float32") if c.name == "label" else c for c in schema]
-    write_schema(Schema(columns), directory / "schema.pbtxt")
-    with pytest.raises(MerlinSimError, match="label: expected dtype int8, as in"):
+        return
+    with pytest.raises(MerlinSimError, match=message):
         DatasetDirectory.open(directory)
 
 
@@ -146,28 +126,6 @@ def test_files_that_lack_a_column_or_are_no_parquet(directory):
     assert "got whole numbers (int64)" in message
     assert "part.0.parquet: expected a parquet file" in message
     DatasetDirectory.open(directory, check_files=False)
-
-
-def test_a_model_is_asked_for_at_once(directory):
-    with pytest.raises(MerlinSimError, match="at least 1 feature for dlrm"):
-        DatasetDirectory.open(directory, model="dlrm")
-    assert DatasetDirectory.open(directory, model="sim").channels
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[]", "got no such list"),
-        ("{", "Expecting property name"),
-        ('{"cardinalities": [{"name": "x"}]}', r"cardinalities\[0\]"),
-        ('{"cardinalities": [{"name": "x", "value": true}]}', r"cardinalities\[0\]"),
-        ('{"cardinalities": [{"name": 3, "value": 3}]}', r"cardinalities\[0\]"),
-    ],
-)
-def test_metadata_that_is_not_of_the_published_form(directory, text, message):
-    (directory / "metadata.json").write_text(text)
-    with pytest.raises(MerlinSimError, match=message):
-        DatasetDirectory.open(directory)
 
 
 def test_what_is_no_dataset(tmp_path):

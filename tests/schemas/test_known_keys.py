@@ -117,25 +117,18 @@ def test_a_digest_depends_on_keys_alone(kind):
     assert digest_of_keys(cut) == digest_of_keys(pa.chunked_array([keys]))
     assert digest_of_keys(cut.slice(0, 3)) == digest_of_keys(pa.chunked_array([keys[:3]]))
     assert digest_of_keys(cut) != digest_of_keys(cut.slice(1))
+    one, other = pa.chunked_array([["ab", "c"]]), pa.chunked_array([["a", "bc"]])
+    assert digest_of_keys(one) != digest_of_keys(other)
 
 
-def test_where_two_texts_meet_counts():
-    assert digest_of_keys(pa.chunked_array([["ab", "c"]])) != digest_of_keys(
-        pa.chunked_array([["a", "bc"]])
-    )
-
-
-def test_a_table_of_items_without_keys_is_no_vocabulary(tmp_path):
+def test_keys_are_read_by_their_ids(tmp_path):
     (tmp_path / "categories").mkdir()
-    table = pa.table({"id": [1, 2, 3], "count": [5, 5, 5]})
-    pq.write_table(table, tmp_path / "categories/item.parquet")
+    counted = pa.table({"id": [1, 2, 3], "count": [5, 5, 5]})  # of items without keys
+    pq.write_table(counted, tmp_path / "categories/item.parquet")
     assert read_keys(tmp_path, "item") is None
     note = note_ids(schema(3), tmp_path)
     assert note.domains["item"].digest is None
     assert other_meanings(note, schema(4), tmp_path) == []
-
-
-def test_keys_are_read_by_their_ids(tmp_path):
     write_keys(tmp_path, "item", ["second", "first"], ids=[2, 1])
     assert read_keys(tmp_path, "item").to_pylist() == ["first", "second"]
     write_keys(tmp_path, "item", ["one", "other"], ids=[1, 1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from decimal import Decimal
 
 import pyarrow as pa
@@ -40,6 +41,12 @@ def test_a_columns_name_that_is_no_text(directory):
         DatasetDirectory.open(directory)
 
 
+def put_users(file, values):
+    table = pq.read_table(file)
+    place = table.column_names.index("user_id")
+    pq.write_table(table.set_column(place, "user_id", values), file)
+
+
 @pytest.mark.parametrize(
     ("values", "words"),
     [
@@ -54,9 +61,7 @@ def test_a_columns_name_that_is_no_text(directory):
 )
 def test_a_column_of_another_type_is_reported_in_words(directory, values, words):
     file = directory / "train" / "part.10.parquet"
-    table = pq.read_table(file)
-    place = table.column_names.index("user_id")
-    pq.write_table(table.set_column(place, "user_id", values), file)
+    put_users(file, values)
     with pytest.raises(MerlinSimError) as caught:
         DatasetDirectory.open(directory)
     received = str(pq.read_schema(file).field("user_id").type)
@@ -68,11 +73,9 @@ def test_a_column_of_another_type_is_reported_in_words(directory, values, words)
 @pytest.mark.parametrize("kind", [pa.int8(), pa.uint32(), pa.dictionary(pa.int8(), pa.int64())])
 def test_whole_numbers_of_any_width_are_ids(directory, kind):
     file = directory / "train" / "part.10.parquet"
-    table = pq.read_table(file)
-    place = table.column_names.index("user_id")
-    values = table["user_id"].combine_chunks()
+    values = pq.read_table(file)["user_id"].combine_chunks()
     stored = values.dictionary_encode() if pa.types.is_dictionary(kind) else values.cast(kind)
-    pq.write_table(table.set_column(place, "user_id", stored), file)
+    put_users(file, stored)
     assert DatasetDirectory.open(directory).spec.feature_spec["user_id"].dtype == "int64"
 
 
@@ -82,11 +85,11 @@ def damaged(tmp_path):
     return write_damaged(tmp_path / "dataset")
 
 
-@pytest.mark.parametrize("rows", [ROWS, ROWS - 1, 50])
-@pytest.mark.parametrize("use_threads", [True, False])
-def test_columns_of_unequal_lengths_are_refused(damaged, rows, use_threads):
-    with pq.ParquetFile(damaged) as file, pytest.raises(pa.ArrowInvalid, match="device"):
-        list(row_pieces(file, 0, ["clicked", "site", "device", "age"], rows, use_threads))
+def test_columns_of_unequal_lengths_are_refused(damaged):
+    columns = ["clicked", "site", "device", "age"]
+    for rows, use_threads in itertools.product([ROWS, ROWS - 1, 50], [True, False]):
+        with pq.ParquetFile(damaged) as file, pytest.raises(pa.ArrowInvalid, match="device"):
+            list(row_pieces(file, 0, columns, rows, use_threads))
 
 
 @pytest.mark.parametrize("rows", [1, 7, 30, 300, 1000])

@@ -49,47 +49,27 @@ def variants(text: str) -> dict[str, str]:
 def test_each_line_is_held_against_the_spec(directory):
     file = directory / "schema.pbtxt"
     whole, text = DatasetDirectory.open(directory).schema, file.read_text()
-    refused = 0
+    refused = []
     for name, variant in variants(text).items():
         file.write_text(variant)
         try:
             schema = DatasetDirectory.open(directory, check_files=False).schema
         except MerlinSimError as error:
             assert "schema.pbtxt" in str(error), name
-            refused += 1
+            refused.append(str(error))
         else:
             assert same_schema(without_tags_of_its_own(schema, whole), whole), name
-    assert refused > 200
-
-
-def test_a_length_that_the_annotation_denies_is_refused(directory):
-    """Merlin reads the annotation and never looks at the value count; others look at that."""
-    file = directory / "schema.pbtxt"
-    counted = re.compile(r"(value_count \{[^}]*max: )(\d+)")
-    text = file.read_text()
-    assert counted.search(text)
-    file.write_text(counted.sub(lambda found: f"{found[1]}{int(found[2]) + 1}", text, count=1))
-    with pytest.raises(MerlinSimError, match=r"schema.pbtxt: .*value_count has max \d+"):
-        DatasetDirectory.open(directory, check_files=False)
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("    max: 50\n", "item_id_trgt: expected cardinality 50, as in .*, got nothing"),
-        ('    name: "item_id"\n', r"table \(domain name\) item_id, as in .*, got nothing"),
-        ('    tag: "target_item_features"\n', "the tags target_item_features, as in"),
-        ('    tag: "negative_history"\n', "item_id_neg: expected channel negative_history"),
-        ("  type: INT\n", "label: expected dtype int8, as in"),
-    ],
-)
-def test_a_fact_that_is_missing_is_a_disagreement(directory, line, message):
-    file = directory / "schema.pbtxt"
-    text = file.read_text()
-    assert line in text
-    file.write_text(text.replace(line, "", 1))
-    with pytest.raises(MerlinSimError, match=message):
-        DatasetDirectory.open(directory)
+    assert len(refused) > 200
+    messages = "\n".join(refused)
+    for said in (
+        "item_id_trgt: expected cardinality 50, as in",
+        "table (domain name) item_id, as in",
+        "the tags target_item_features, as in",
+        "item_id_neg: expected channel negative_history",
+        "label: expected dtype int8, as in",
+        "value_count has max",  # Merlin never looks at it; others do
+    ):
+        assert said in messages
 
 
 def test_the_order_of_the_columns_is_the_specs_and_what_is_more_is_kept(directory):

@@ -32,7 +32,8 @@ def users(tmp_path):
 
 
 def test_the_directory_says_how_samples_are_made(users):
-    layout = DatasetDirectory.open(users, model="sim").users
+    dataset = DatasetDirectory.open(users, model="sim")
+    layout = dataset.users
     assert layout.history == "thing"
     assert layout.positions == {
         "train": ("train_begin", "train_end"),
@@ -40,12 +41,14 @@ def test_the_directory_says_how_samples_are_made(users):
     }
     assert (layout.item_table, layout.item_features) == ("categories/thing.parquet", ("kind",))
     assert (layout.negatives, layout.seed) == ("popularity", 99)
-
-
-def test_a_directory_of_samples_has_no_such_layout(sim_dataset):
-    dataset = DatasetDirectory.open(sim_dataset)
-    assert dataset.users is None
-    assert dataset.stored_files("train") == dataset.files("train")
+    with pytest.raises(MerlinSimError, match="train is in users; .*merlin-sim data transcode"):
+        dataset.files("train")
+    assert layout.samples_per_position == 2
+    assert "negatives_per_positive" not in layout.to_dict()
+    edit(users, of_users(negatives_per_positive=4))
+    several = DatasetDirectory.open(users).users
+    assert several.samples_per_position == 5
+    assert several.to_dict() == {**layout.to_dict(), "negatives_per_positive": 4}
 
 
 def test_nothing_is_lost_on_the_way_to_a_schema_and_back(users):
@@ -54,11 +57,6 @@ def test_nothing_is_lost_on_the_way_to_a_schema_and_back(users):
     (users / "feature_spec.yaml").unlink()
     with pytest.raises(MerlinSimError, match=r"expected parquet files beside schema\.pbtxt"):
         DatasetDirectory.open(users)
-
-
-def test_who_reads_rows_of_samples_is_told_to_transcode(users):
-    with pytest.raises(MerlinSimError, match="train is in users; .*merlin-sim data transcode"):
-        DatasetDirectory.open(users).files("train")
 
 
 def test_the_name_of_what_it_holds_depends_on_draws_and_items(users):
@@ -115,16 +113,6 @@ def a_feature_of_its_own(spec):
 def a_number_of_users(spec):
     a_feature_of_its_own(spec)
     spec["channel_spec"]["user_numerical"] = ["price"]
-
-
-def test_several_negatives_of_a_position_are_said_and_one_is_not(users):
-    one = DatasetDirectory.open(users).users
-    assert one.samples_per_position == 2
-    assert "negatives_per_positive" not in one.to_dict()
-    edit(users, of_users(negatives_per_positive=4))
-    several = DatasetDirectory.open(users).users
-    assert several.samples_per_position == 5
-    assert several.to_dict() == {**one.to_dict(), "negatives_per_positive": 4}
 
 
 def test_times_are_said_where_there_are_some(tmp_path):
@@ -207,16 +195,14 @@ def test_what_does_not_hold_together_is_refused(users, change, message):
         DatasetDirectory.open(users)
 
 
-def test_columns_of_another_type_are_refused(users):
+def test_tables_that_do_not_fit_the_spec_are_refused(users):
     path = users / "users/part.1.parquet"
     table = pq.read_table(path)
     country = table.schema.get_field_index("country")
     pq.write_table(table.set_column(country, "country", [["a"] * table.num_rows]), path)
     with pytest.raises(MerlinSimError, match=r"part\.1\.parquet: country: expected one value"):
         DatasetDirectory.open(users)
-
-
-def test_an_item_table_of_another_size_is_refused(users):
+    pq.write_table(table, path)
     path = users / "categories/thing.parquet"
     pq.write_table(pq.read_table(path).slice(1), path)
     with pytest.raises(MerlinSimError, match="expected 50 rows, the cardinality of thing_trgt"):
@@ -240,14 +226,10 @@ def spec_with_all():
     return users_spec(samples_schema(columns, sizes, 5), layout, ("users/part.0.parquet",))
 
 
-def test_the_spec_with_all_has_nothing_wrong():
-    spec = spec_with_all()
-    assert users_problems(spec, None) == []
-    assert users_layout(spec).to_dict() == spec.metadata["users"]
-
-
 @given(TREE_CHANGES)
 def test_whatever_a_layout_says_is_read_or_a_problem(damage):
+    assert users_problems(spec_with_all(), None) == []
+    assert users_layout(spec_with_all()).to_dict() == spec_with_all().metadata["users"]
     metadata = {"users": json.loads(json.dumps(spec_with_all().metadata["users"]))}
     damage.change(metadata)
     spec = replace(spec_with_all(), metadata=metadata)

@@ -71,6 +71,9 @@ def test_the_wrong_number_of_user_features(directory, count, in_this_process):
     with pytest.raises(MerlinSimError, match=r"Is --number_of_user_features right\?|cardinalities"):
         adopt(directory, count)
     assert not (directory / "feature_spec.yaml").exists()
+    adopt(directory, 1)
+    with pytest.raises(MerlinSimError, match="the dataset has a spec already"):
+        adopt(directory, 1)
 
 
 def ragged(rows, value, kind=None):
@@ -138,26 +141,49 @@ def test_every_file_and_column_that_is_damaged_is_named(directory, in_this_proce
     assert len(caught.value.problems) == 4
 
 
-def test_files_of_different_types(directory, in_this_process):
-    file = directory / "train" / "part.10.parquet"
-    replace_column(file, "user_id", [1] * 40, pa.int16())
-    with pytest.raises(MerlinSimError, match=r"user_id: expected whole numbers \(int64\), as in"):
-        adopt(directory, 1)
-
-
-def test_a_mapping_without_rows(directory, in_this_process):
-    file = directory / "test" / "part.0.parquet"
-    pq.write_table(pq.read_table(file).slice(0, 0), file)
-    with pytest.raises(MerlinSimError, match="test: expected at least one row, got none"):
-        adopt(directory, 1)
-
-
-def test_columns_of_one_name(directory, in_this_process):
+def give_columns_one_name(directory):
     for file in directory.rglob("*.parquet"):
         table = pq.read_table(file)
         names = ["user_id" if name == "label" else name for name in table.column_names]
         pq.write_table(table.rename_columns(names), file)
-    with pytest.raises(MerlinSimError, match="expected each column name once"):
+
+
+def change_test(change):
+    def make(directory):
+        file = directory / "test" / "part.0.parquet"
+        pq.write_table(change(pq.read_table(file)), file)
+
+    return make
+
+
+def cut_off(directory):
+    file = directory / "train" / "part.10.parquet"
+    file.write_bytes(file.read_bytes()[:300])
+
+
+DAMAGES = {
+    "columns of one name": (give_columns_one_name, "expected each column name once"),
+    "no rows": (change_test(lambda t: t.slice(0, 0)), "test: expected at least one row, got none"),
+    "another order": (
+        change_test(lambda t: t.select(t.column_names[::-1])),
+        "part.0.parquet: expected the columns label, user_id",
+    ),
+    "another type": (
+        change_test(lambda t: t.set_column(1, "user_id", t["user_id"].cast(pa.int16()))),
+        r"user_id: expected whole numbers \(int64\), as in",
+    ),
+    "cut off": (cut_off, "part.10.parquet: expected a parquet file"),
+    "no files": (
+        lambda directory: (directory / "test/part.0.parquet").unlink(),
+        "test: expected parquet files, found none",
+    ),
+}
+
+
+@pytest.mark.parametrize(("damage", "message"), DAMAGES.values(), ids=DAMAGES)
+def test_files_that_are_none_of_a_dataset_are_refused(directory, damage, message, in_this_process):
+    damage(directory)
+    with pytest.raises(MerlinSimError, match=message):
         adopt(directory, 1)
 
 
@@ -166,29 +192,4 @@ def test_a_reader_that_crashes_is_told_from_the_file(directory, monkeypatch):
     """Damaged pages can kill arrow's reader; here a worker that dies stands in for that."""
     monkeypatch.setattr("merlin_sim.schemas.adopt.check_rows", dying_worker.die)
     with pytest.raises(MerlinSimError, match="the parquet reader crashed on it"):
-        adopt(directory, 1)
-
-
-def test_columns_in_another_order(directory, in_this_process):
-    file = directory / "test" / "part.0.parquet"
-    table = pq.read_table(file)
-    pq.write_table(table.select(list(reversed(table.column_names))), file)
-    with pytest.raises(MerlinSimError, match="part.0.parquet: expected the columns label, user_id"):
-        adopt(directory, 1)
-
-
-def test_damaged_and_missing_files(directory, in_this_process):
-    file = directory / "train" / "part.10.parquet"
-    file.write_bytes(file.read_bytes()[:300])
-    with pytest.raises(MerlinSimError, match="part.10.parquet: expected a parquet file"):
-        adopt(directory, 1)
-    for file in (directory / "test").iterdir():
-        file.unlink()
-    with pytest.raises(MerlinSimError, match="test: expected parquet files, found none"):
-        adopt(directory, 1)
-
-
-def test_a_dataset_with_a_spec_is_left_alone(directory, in_this_process):
-    adopt(directory, 1)
-    with pytest.raises(MerlinSimError, match="the dataset has a spec already"):
         adopt(directory, 1)

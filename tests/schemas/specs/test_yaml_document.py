@@ -26,9 +26,7 @@ def test_values_anchors_and_merges(tmp_path):
         "b": [1, "two", 3.5, True, None],
         "c": {"d": 3, "e": 2},
     }
-
-
-def test_dates_stay_as_they_are_written(tmp_path):
+    assert read(tmp_path, '"<<": 1\n') == ({"<<": 1}, [])
     assert read(tmp_path, "day: 2014-07-23\n") == ({"day": "2014-07-23"}, [])
 
 
@@ -85,33 +83,20 @@ def test_deep_nesting_is_refused_not_suffered(tmp_path, opening):
 
 
 @pytest.mark.slow
-def test_aliases_cannot_blow_up(tmp_path):
+def test_aliases_and_merges_cannot_blow_up(tmp_path):
     wide = "a0: &a0 [x, x, x, x, x, x, x, x]\n" + "".join(
         f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 8)}]\n" for i in range(1, 12)
     )
     assert "aliases that make more" in read(tmp_path, wide)[1][0]
     deep = "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}]\n" for i in range(1, 5000))
     assert "nesting of at most" in read(tmp_path, deep)[1][0]
+    keys = ", ".join(f"k{number}: 1" for number in range(1000))
+    merged = f"a: &a {{{keys}}}\nb:\n" + "- <<: *a\n" * 3000
+    assert "merges that make more" in read(tmp_path, merged)[1][0]
 
 
 def test_a_file_that_cannot_be_read(tmp_path):
-    root, problems = read_yaml(tmp_path)
-    assert root is None
-    assert "expected a readable file, got a directory or device" in str(problems[0])
-
-
-@pytest.mark.slow
-def test_merges_cannot_blow_up(tmp_path):
-    keys = ", ".join(f"k{number}: 1" for number in range(1000))
-    text = f"a: &a {{{keys}}}\nb:\n" + "- <<: *a\n" * 3000
-    assert "merges that make more" in read(tmp_path, text)[1][0]
-
-
-def test_a_quoted_merge_key_is_a_key(tmp_path):
-    assert read(tmp_path, '"<<": 1\n') == ({"<<": 1}, [])
-
-
-def test_a_device_is_not_read():
-    root, problems = read_yaml(Path("/dev/zero"))
-    assert root is None
-    assert "a directory or device" in str(problems[0])
+    for path in (tmp_path, Path("/dev/zero")):
+        root, problems = read_yaml(path)
+        assert root is None
+        assert "expected a readable file, got a directory or device" in str(problems[0])

@@ -19,58 +19,9 @@ from merlin_sim.schemas.schema_file import schema_from_text, schema_to_text
 ops = nvt.ops
 
 
-def events():
-    chance = np.random.default_rng(7)
-    return pd.DataFrame(
-        {
-            "user": chance.integers(1, 9, 60).astype("int64"),
-            "item": chance.choice(list("abcdef"), 60),
-            "time": np.arange(60),
-            "price": chance.random(60).astype("float32"),
-            "click": chance.integers(0, 2, 60).astype("int8"),
-        }
-    )
-
-
-def categorify():
-    return (
-        (["user"] >> ops.Categorify() >> ops.AddTags([Tags.USER_ID]))
-        + (["item"] >> ops.Categorify(freq_threshold=2) >> ops.AddTags([Tags.ITEM_ID]))
-        + (["click"] >> ops.AddTags([Tags.TARGET, Tags.BINARY_CLASSIFICATION]))
-    )
-
-
-def normalized():
-    continuous = ["price"] >> ops.FillMissing() >> ops.LogOp() >> ops.Normalize()
-    renamed = continuous >> ops.Rename(postfix="_norm")
-    bucketized = ["price"] >> ops.Bucketize({"price": [0.2, 0.5]}) >> ops.Rename(postfix="_bucket")
-    return renamed + bucketized
-
-
-def sessions():
-    grouped = (["user", "item", "time"] >> ops.Categorify()) >> ops.Groupby(
-        groupby_cols=["user"], sort_cols=["time"], aggs={"item": ["list", "count"], "time": "max"}
-    )
-    sliced = grouped["item_list"] >> ops.ListSlice(-4) >> ops.AddTags([Tags.SEQUENCE])
-    return grouped["user", "item_count"] + sliced
-
-
-def joint():
-    return [["user", "item"]] >> ops.Categorify(encode_type="combo")
-
-
-@pytest.mark.parametrize("graph", [categorify, normalized, sessions, joint])
-def test_schemas_that_workflows_emit_come_back(graph, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # Categorify leaves its vocabularies where it runs
-    workflow = nvt.Workflow(graph())
-    workflow.fit(MerlinDataset(events()))
-    schema = workflow.output_schema
-    assert same_schema(to_merlin_schema(to_feature_spec(schema)), schema)
-    assert same_schema(schema_from_text(schema_to_text(schema)), schema)
-    assert workflow.output_schema == to_merlin_schema(to_feature_spec(schema))
-
-
-def test_a_directory_that_a_workflow_wrote_opens_by_its_tags(tmp_path, monkeypatch):
+def test_a_schema_that_a_workflow_made_comes_back_and_its_directory_opens_by_its_tags(
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     chance = np.random.default_rng(3)
     history = [list(chance.integers(1, 9, chance.integers(1, 5))) for _ in range(30)]
@@ -80,17 +31,27 @@ def test_a_directory_that_a_workflow_wrote_opens_by_its_tags(tmp_path, monkeypat
             "item": chance.integers(1, 9, 30),
             "seen": history,
             "unseen": history,
+            "price": chance.random(30).astype("float32"),
         }
     )
+    normalized = ["price"] >> ops.FillMissing() >> ops.LogOp() >> ops.Normalize()
+    bucketized = ["price"] >> ops.Bucketize({"price": [0.2, 0.5]}) >> ops.Rename(postfix="_bucket")
     graph = (
         (["click"] >> ops.AddTags([Tags.TARGET]))
         + (["item"] >> ops.Categorify() >> ops.AddTags([Tags.ITEM_ID]))
         + (["seen"] >> ops.Categorify() >> ops.ListSlice(3) >> ops.AddTags([Tags.SEQUENCE]))
         + (["unseen"] >> ops.Categorify() >> ops.AddTags([Tags.SEQUENCE, "negative_history"]))
     )
+    others = (normalized >> ops.Rename(postfix="_norm")) + bucketized
+    others += [["click", "item"]] >> ops.Categorify(encode_type="combo")
     workflow = nvt.Workflow(graph)
     train = workflow.fit_transform(MerlinDataset(frame))
     train.to_parquet(str(tmp_path / "out" / "train"))
+    for fitted in (workflow, nvt.Workflow(others).fit(MerlinDataset(frame))):
+        schema = fitted.output_schema
+        assert to_merlin_schema(to_feature_spec(schema)) == schema
+        assert same_schema(to_merlin_schema(to_feature_spec(schema)), schema)
+        assert same_schema(schema_from_text(schema_to_text(schema)), schema)
     workflow.transform(MerlinDataset(frame[:20])).to_parquet(str(tmp_path / "out" / "test"))
     dataset = DatasetDirectory.open(tmp_path / "out")
     assert dataset.channels == {
