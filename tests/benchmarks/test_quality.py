@@ -1,8 +1,6 @@
-"""The comparison of models: its AUC and errors, its baselines, its order, and what is run once."""
+"""The comparison of models: its AUC and errors, its baselines, and what is run once."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import bench_quality
 import numpy as np
@@ -11,19 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 from baselines.count_trees import Samples, fit_regression, of_others, tables
 from baselines.impressions_log import impressions
-from bench_quality import Scored, Trial, Trials, order
+from bench_quality import Scored, Trial, Trials
 from in_process import run
 from measuring.auc_of_users import AUCOfUsers, standard_error
 from measuring.quality_logs import IMPRESSIONS_TEST, IMPRESSIONS_VALIDATION, LOGS, make_dataset
-from measuring.quality_models import COUNTS, FUXICTR, RECENCY, RULES, TRAINED, TREES
-from measuring.quality_table import (
-    Outcome,
-    choosing_table,
-    comparison,
-    overview,
-    read_outcomes,
-    summarize,
-)
+from measuring.quality_models import COUNTS, RECENCY, TREES
+from measuring.quality_table import Outcome, read_outcomes, summarize
 
 from merlin_sim.training.evaluation.scored_rows import exact_auc
 
@@ -68,58 +59,6 @@ def test_a_difference_is_taken_user_by_user():
     assert found["SIM"].error == pytest.approx(np.sqrt(2 * 0.005**2 * 3 / 2))
 
 
-def test_a_page_has_a_column_for_each_log_and_length_and_says_what_is_above_what():
-    runs = [outcome(TREES, 0.80), outcome("SIM", 0.83), outcome(FUXICTR[0], 0.81)]
-    runs += [outcome("SIM", 0.87, length=500), outcome("rule", 0.5, rate=0.0)]
-    text = comparison(runs, {"readers": "Readers", "rated": "Films"}, [TREES, "SIM", "DIN"])
-    assert text.splitlines() == [
-        "- **readers**: Readers; 3 users test; commit 0000000; 2026-01-01.",
-        "- **rated**: Films; not run.",
-        "",
-        "| test AUC | readers, 100 | readers, 500 |",
-        "|---|---:|---:|",
-        f"| {TREES} | 0.8000 ± 0.0000 (1, 1) |  |",
-        "| SIM | 0.8300 ± 0.0000 (1, 1) | 0.8700 ± 0.0000 (1, 1) |",
-        f"| {FUXICTR[0]} | 0.8100 ± 0.0000 (1, 1) |  |",
-        "| rule | 0.5000 ± 0.0000 |  |",
-        "",
-        "Not run: DIN.",
-        "",
-        f"| above {TREES} | readers, 100 |",
-        "|---|---:|",
-        "| SIM | +0.0300 ± 0.0000 |",
-        "",
-        "| above FuxiCTR's best | readers, 100 |",
-        "|---|---:|",
-        f"| {TREES} | -0.0100 ± 0.0000 |",
-        "| SIM | +0.0200 ± 0.0000 |",
-        "",
-        "| by length | readers, 500 above 100 |",
-        "|---|---:|",
-        "| SIM | +0.0400 ± 0.0000 |",
-    ]
-    assert overview(runs, ["readers"], [TREES, "SIM", "DIN"]).splitlines()[2:] == [
-        f"| {TREES} | 0.800 |",
-        "| SIM | 0.830 |",
-    ]
-
-
-def test_models_that_were_not_run_are_named_below_the_table():
-    costs = {
-        "tables": [{"title": "a thousand scores", "unit": "s", "values": {"STCA": [2.0, 1.0, 3.0]}}]
-    }
-    text = choosing_table([outcome("SIM", 0.83)], "readers", costs, ["SIM", "STCA", "DIN"])
-    assert text.splitlines()[2:] == [
-        "| SIM | 0.8300 | not run |",
-        "| STCA | not run | 2.00 |",
-        "",
-        "Not run: DIN.",
-    ]
-    assert choosing_table([outcome("SIM", 0.83)], "readers", None, ["SIM"]).endswith(
-        "\nNot run: cost and memory.\n"
-    )
-
-
 def test_a_user_is_judged_by_what_others_did():
     def samples(rows):
         users, labels, targets, before = map(np.array, zip(*rows, strict=True))
@@ -146,27 +85,6 @@ def test_no_score_betters_the_oracle_of_the_impressions():
     assert 0.75 < best < 0.9 and exact_auc(clicks, means) < best
 
 
-def test_the_most_telling_runs_come_first():
-    runs = list(order(["purchases", "readers"], [RULES, *TRAINED], 2))
-    assert len(runs) == len(set(runs)) == 3 * 3 * (1 + len(TRAINED))
-    assert runs[:2] == [(Trial(log, 100, RULES), 1, 1) for log in ("purchases", "readers")]
-    models = list(dict.fromkeys(trial.model for trial, *_ in runs))
-    assert models.index("SIM") < models.index("ETA") < models.index(FUXICTR[0])
-    sims = [
-        (*which, trial.length)
-        for trial, *which in runs
-        if trial == ("purchases", trial.length, "SIM")
-    ]
-    assert sims == [
-        (1, 1, 100),
-        (1, 1, 500),
-        (1, None, 100),
-        (1, None, 500),
-        (2, None, 100),
-        (2, None, 500),
-    ]
-
-
 def test_a_run_with_a_record_is_not_repeated(tmp_path, monkeypatch):
     ran = []
 
@@ -189,24 +107,6 @@ def test_a_run_with_a_record_is_not_repeated(tmp_path, monkeypatch):
     monkeypatch.setattr(bench_quality, "COMMON", "--epochs 9")  # other settings: another run
     trials.run(trial, 1)
     assert len(ran) == 5
-
-
-def test_baselines_that_are_not_at_hand_are_left_out(tmp_path):
-    trials = Trials(tmp_path / "records", tmp_path, None, None, "")
-    for model in (TREES, *FUXICTR):
-        trials.run(Trial("readers", 100, model), 1)
-    assert trials.done == []
-
-
-def test_a_failed_command_ends_the_benchmark(monkeypatch, capsys):
-    def fail(function, words, printed):
-        Path(printed).write_text("no such option")
-        raise SystemExit("ended with 2")
-
-    monkeypatch.setattr(bench_quality, "in_fork", fail)
-    with pytest.raises(SystemExit, match="ended with 2"):
-        bench_quality.command("train", "--nonsense")
-    assert "no such option" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -50,6 +50,9 @@ def test_a_gpu_that_both_can_use_is_used(machine):
     assert merlin.core.has_gpu.HAS_GPU
     assert settle_preprocessing(ONE) is None
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "0"
+    machine(tensorflow=False, cudf=False)
+    assert settle_training(Gpus()) is None  # where there is none nothing is said
+    assert settle_preprocessing(Gpus()) is None
 
 
 def test_without_tensorflows_libraries_a_run_is_on_the_cpu(machine):
@@ -69,13 +72,8 @@ def test_without_cudf_the_model_keeps_the_gpu(machine):
     )
     assert not merlin.core.has_gpu.HAS_GPU
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "0"  # TensorFlow's
-
-
-@pytest.mark.slow
-def test_preprocessing_without_cudf_is_on_the_cpu_in_every_worker(machine):
-    machine(cudf=False)
     assert settle_preprocessing(ONE).startswith("runs on the CPU: cudf cannot be used: ")
-    assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == ""  # in every worker
 
 
 def test_a_driver_that_is_too_old_is_named(machine, monkeypatch):
@@ -90,34 +88,23 @@ def test_a_driver_that_is_too_old_is_named(machine, monkeypatch):
     )
 
 
-def test_where_there_is_no_gpu_nothing_is_said(machine):
-    machine(tensorflow=False, cudf=False)
-    assert settle_training(Gpus()) is None
-    assert settle_preprocessing(Gpus()) is None
-
-
-def in_python(code: str, machine: str) -> subprocess.CompletedProcess[str]:
-    """Run a few lines as a person's own program, on a machine with a driver that answers."""
-    return subprocess.run(
+@pytest.mark.slow
+def test_a_program_of_ones_own_is_told_too():
+    if tf.config.list_physical_devices("GPU"):
+        pytest.skip("TensorFlow can use the GPU that is here")
+    code = "import merlin_sim as ms; print(ms.DINModel.__name__, ms.TableLog.__name__)"
+    done = subprocess.run(
         [sys.executable, "-c", code],
         env={
             **{name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"},
             "PYTHONPATH": str(FOLDER),
-            "GPU_STAND_INS": machine,
+            "GPU_STAND_INS": machine_with({}),
         },
         capture_output=True,
         text=True,
         timeout=280,
         check=False,
     )
-
-
-@pytest.mark.slow
-def test_a_program_of_ones_own_is_told_too():
-    if tf.config.list_physical_devices("GPU"):
-        pytest.skip("TensorFlow can use the GPU that is here")
-    code = "import merlin_sim as ms; print(ms.DINModel.__name__, ms.TableLog.__name__)"
-    done = in_python(code, machine_with({}))
     assert (done.returncode, done.stdout) == (0, "DINModel TableLog\n"), done.stderr
     assert done.stderr.count("UserWarning: merlin_sim: runs on the CPU: ") == 1
     installed = importlib.util.find_spec("nvidia") is not None

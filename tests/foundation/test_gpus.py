@@ -10,7 +10,7 @@ import pytest
 from stand_in import differences, load, machine
 
 from merlin_sim.foundation.gpus import look
-from merlin_sim.foundation.ranks import local_rank, tasks_of_nodes
+from merlin_sim.foundation.ranks import local_rank
 
 NVML = load("pynvml")
 
@@ -30,16 +30,19 @@ def driver(monkeypatch):
     return install
 
 
-def test_the_stand_in_has_what_pynvml_has():
-    assert differences(NVML, pynvml, "pynvml") == []
-
-
 def test_gpus_are_reported_with_their_cores(driver):
     gpus = driver({"cores": [0, 1]}, {"cores": [1], "name": "NVIDIA H100"})
     assert [gpu.place for gpu in gpus.visible] == ["0", "1"]
     assert gpus.visible[0].cores == {0, 1}
+    assert driver({}).visible[0].cores == frozenset()
     assert gpus.visible[1].name == "NVIDIA H100"
     assert (gpus.driver, gpus.cuda) == ("535.104.05", (12, 2))
+    old = driver({}, driver="470.57.02", cuda=11040)
+    assert old.lacks(11) is None
+    assert old.lacks(12) == (
+        "the driver 470.57.02 knows CUDA 11.4, CUDA 12 is needed: driver 525.60.13 or newer"
+    )
+    assert differences(NVML, pynvml, "pynvml") == []  # the stand-in has what pynvml has
 
 
 @pytest.mark.parametrize(
@@ -58,24 +61,12 @@ def test_only_visible_gpus_are_reported(driver, visible, places):
     assert [gpu.place for gpu in gpus.visible] == places
 
 
-def test_a_driver_that_reports_no_cores_is_borne(driver):
-    assert driver({}).visible[0].cores == frozenset()
-
-
 def test_without_a_driver_there_is_nothing(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", NVML)
     monkeypatch.delenv("GPU_STAND_INS", raising=False)
     gpus = look()
     assert (gpus.visible, gpus.driver) == ((), "")
     assert gpus.problem == "NVML Shared Library Not Found"
-
-
-def test_an_old_driver_is_told_what_is_needed(driver):
-    gpus = driver({}, driver="470.57.02", cuda=11040)
-    assert gpus.lacks(11) is None
-    assert gpus.lacks(12) == (
-        "the driver 470.57.02 knows CUDA 11.4, CUDA 12 is needed: driver 525.60.13 or newer"
-    )
 
 
 LAUNCHERS = {
@@ -86,6 +77,10 @@ LAUNCHERS = {
         (2, 4),
     ),
     "sbatch without srun": ({"SLURM_LOCALID": "0", "SLURM_TASKS_PER_NODE": "8"}, (0, 1)),
+    "srun on the first of unequal nodes": (
+        {"SLURM_LOCALID": "0", "SLURM_STEP_TASKS_PER_NODE": "2(x3),1,4(x2)", "SLURM_NODEID": "3"},
+        (0, 1),
+    ),
     "none": ({}, (0, 1)),
 }
 
@@ -99,8 +94,3 @@ def test_the_launcher_reports_the_local_rank(monkeypatch, launcher):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert local_rank() == expected
-
-
-def test_slurm_counts_the_tasks_of_each_node():
-    assert tasks_of_nodes("1") == [1]
-    assert tasks_of_nodes("2(x3),1,4(x2)") == [2, 2, 2, 1, 4, 4]

@@ -17,19 +17,13 @@ def narrate(terminal: bool) -> str:
     return narrator.console.file.getvalue()
 
 
-def test_a_log_gets_one_plain_line_per_phase():
+def test_a_log_gets_one_plain_line_per_phase_and_a_terminal_rows_and_time_left():
     first, second = narrate(terminal=False).splitlines()
     assert first.split() == ["reading", "interactions", "1,500", "rows", "0.0", "s"]
     assert second == "[not] markup"
-
-
-def test_a_terminal_sees_phase_rows_and_time_left():
     seen = narrate(terminal=True)
     for shown in ("reading interactions", "100%", "1,500 rows", "left"):
         assert shown in seen
-
-
-def test_silence_takes_the_same_calls():
     with Silence().phase("reading", 3) as report:
         report(1)
         report(2, 5)

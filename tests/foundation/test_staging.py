@@ -30,9 +30,6 @@ def test_an_exception_leaves_nothing(tmp_path, error, seen):
         (directory / "a").write_text("a")
         raise error("stop")
     assert not list(tmp_path.iterdir())
-
-
-def test_what_the_system_refuses_becomes_one_message(tmp_path):
     with pytest.raises(MerlinSimError, match="/full: No space left on device.*no output"):
         with staged_directory(tmp_path / "dataset"):
             raise OSError(28, "No space left on device", "/full")
@@ -92,15 +89,6 @@ def test_a_killed_run_leaves_no_directory_and_the_next_one_says_so(tmp_path):
         assert [path.name for path in directory.iterdir()] == [".lock"]
     assert len(said) == 1 and "did not finish" in said[0]
     assert target.is_dir() and not list(target.iterdir())
-
-
-def test_a_replacement_that_was_killed_half_way_is_undone(tmp_path):
-    (tmp_path / "dataset.replaced").mkdir()
-    (tmp_path / "dataset.replaced" / "old").write_text("old")
-    with pytest.raises(MerlinSimError, match="not empty"):
-        with staged_directory(tmp_path / "dataset"):
-            pass
-    assert (tmp_path / "dataset" / "old").exists()
 
 
 class AtEachStep:

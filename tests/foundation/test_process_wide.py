@@ -1,14 +1,43 @@
-"""What TensorFlow says of the names of columns in a saved model, and that nothing else is lost."""
+"""What is changed of the process: third parties are quiet, garbage is looked for less."""
 
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
+import warnings
 
 import pytest
 import tensorflow as tf
 
-from merlin_sim.foundation.process_wide import quiet_save
+from merlin_sim.foundation.process_wide import quiet_merlin, quiet_save
 from merlin_sim.models.saving import serving_function
+
+COLLECTING = """
+import atexit, gc
+from merlin_sim.foundation.process_wide import collect_less_often
+
+atexit.register(lambda: print(gc.get_freeze_count()))
+collect_less_often()
+atexit.register(lambda: print(gc.get_threshold()[0], gc.get_freeze_count()))
+"""
+
+
+def test_garbage_is_not_looked_for_once_every_other_handler_of_the_end_has_run():
+    words = [sys.executable, "-c", COLLECTING]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=280, check=True)
+    before, after = done.stdout.splitlines()
+    assert before == "50000 0" and int(after) > 1000
+
+
+def test_in_use_merlin_alone_is_quiet():
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        with quiet_merlin():
+            warnings.warn_explicit("its", UserWarning, "dataset.py", 1, module="merlin.io.dataset")
+            warnings.warn("ours", stacklevel=1)
+        warnings.warn_explicit("later", UserWarning, "dataset.py", 1, module="merlin.io.dataset")
+    assert [str(warning.message) for warning in heard] == ["ours", "later"]
 
 
 @pytest.fixture
