@@ -1,4 +1,4 @@
-"""The rooms of the house: which may import which, that no imports run in a circle, their size.
+"""The rooms of the house: which may import which, and that no imports run in a circle.
 
 Every import counts: those inside functions and those for type checkers alone, too.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import runpy
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -34,6 +35,10 @@ MAY_IMPORT = {
 }  # fmt: skip
 
 
+def room_of(module: str) -> str:
+    return module.split(".")[0]
+
+
 def folders() -> list[Path]:
     return [
         folder
@@ -51,6 +56,7 @@ def dotted(path: Path) -> str:
 MODULES = {dotted(file): file for folder in folders() for file in folder.glob("*.py")}
 
 
+@cache
 def imports(module: str) -> set[str]:
     """The library's modules that a module imports, by their names below the package."""
     file = MODULES[module]
@@ -73,41 +79,33 @@ def is_ours(name: str) -> bool:
     return name.startswith(f"{PACKAGE}.")
 
 
-@pytest.mark.parametrize("room", MAY_IMPORT)
-def test_a_room_imports_only_rooms_below_it(room):
+@pytest.mark.slow
+def test_a_room_imports_only_rooms_below_it():
     wrong = [
         f"{module} imports {imported}"
         for module in MODULES
-        if module.split(".")[0] == room
         for imported in imports(module)
-        if imported.split(".")[0] not in MAY_IMPORT[room] | {room}
+        if imported.split(".")[0] not in {*MAY_IMPORT[room_of(module)], room_of(module)}
     ]
     assert not wrong
-
-
-def test_the_rooms_stand_on_floors():
     TopologicalSorter(MAY_IMPORT).prepare()  # raises CycleError where one stands on itself
     assert {folder.relative_to(ROOT).parts[0] for folder in folders()} == set(MAY_IMPORT)
 
 
 @pytest.mark.slow
-def test_no_imports_run_in_a_circle():
-    try:
-        TopologicalSorter({module: imports(module) for module in MODULES}).prepare()
-    except CycleError as error:
-        pytest.fail(" imports ".join(reversed(error.args[1])))
-
-
-@pytest.mark.slow
-def test_no_imports_run_in_a_circle_between_folders():
+def test_no_imports_run_in_a_circle_between_files_or_folders():
+    files = {module: imports(module) for module in MODULES}
     between: dict[str, set[str]] = {}
-    for module in MODULES:
-        names = {place(found) for found in imports(module) if not is_package(found)}
+    for module, imported in files.items():
+        names = {place(found) for found in imported if not is_package(found)}
         between.setdefault(place(module), set()).update(names - {place(module)})
-    try:
-        TopologicalSorter(between).prepare()
-    except CycleError as error:
-        pytest.fail(" imports ".join(reversed(error.args[1])))
+    for graph in (files, between):
+        try:
+            TopologicalSorter(graph).prepare()
+        except CycleError as error:
+            pytest.fail(" imports ".join(reversed(error.args[1])))
+    assert "training.runs.run" in files["scripts.options.run_options"]  # in a function
+    assert "schemas.feature_spec" in files["schemas.spec_file"]  # at the top
 
 
 def place(module: str) -> str:
@@ -127,8 +125,3 @@ def test_the_package_holds_every_folder_of_code(monkeypatch):
     runpy.run_path("setup.py")
     tree = [".".join([PACKAGE, *folder.relative_to(ROOT).parts]) for folder in folders()]
     assert sorted(built["packages"]) == sorted([PACKAGE, *tree])
-
-
-def test_the_imports_of_a_module_are_found_wherever_they_stand():
-    assert "training.runs.run" in imports("scripts.options.run_options")  # in a function
-    assert "schemas.feature_spec" in imports("schemas.spec_file")  # at the top
