@@ -98,33 +98,35 @@ def log(tmp_path_factory):
     return path
 
 
+def preprocess(log, output, *options):
+    command = ["preprocess", "log", log, *options, "--scheduler", "single", "--output_path", output]
+    run = CliRunner().invoke(cli, [str(word) for word in command])
+    assert run.exit_code == 0, (run.output, run.exception)
+
+
+WHO = ["--user_column", "who", "--item_column", "what", "--timestamp_column", "when"]
+WHO += ["--max_sequence_length", LENGTH]
+
+
 @pytest.fixture(scope="module")
 def datasets(log, tmp_path_factory):
     """Both layouts of a kind of log, by its name; ``moving``: items change their shelf."""
-    made = {}
 
+    @functools.cache
     def both(kind, moving=False):
-        if (kind, moving) not in made:
-            root = tmp_path_factory.mktemp("datasets")
-            features, options = KINDS[kind]
-            (root / "features.yaml").write_text(features)
-            frame = pd.read_parquet(log)
-            if moving:
-                frame["shelf"] = (frame["what"] + (frame["when"] > 1_700_070_000)) % 5
-            frame.to_parquet(root / "log.parquet")
-            for layout in ("users", "samples"):
-                command = ["preprocess", "log", root / "log.parquet", "--user_column", "who"]
-                command += ["--item_column", "what", "--timestamp_column", "when"]
-                command += ["--user_feature_columns", "country", "--max_sequence_length", LENGTH]
-                command += ["--item_feature_columns", "brand,shelf", *options, "--layout", layout]
-                command += ["--features", root / "features.yaml", "--output_path", root / layout]
-                command += ["--shortest_sequence_for_user", 3, "--scheduler", "single"]
-                run = CliRunner().invoke(cli, [str(word) for word in command])
-                assert run.exit_code == 0, (run.output, run.exception)
-            made[kind, moving] = [
-                DatasetDirectory.open(root / layout) for layout in ("users", "samples")
-            ]
-        return made[kind, moving]
+        root = tmp_path_factory.mktemp("datasets")
+        features, options = KINDS[kind]
+        (root / "features.yaml").write_text(features)
+        frame = pd.read_parquet(log)
+        if moving:
+            frame["shelf"] = (frame["what"] + (frame["when"] > 1_700_070_000)) % 5
+        frame.to_parquet(root / "log.parquet")
+        given = [*WHO, "--user_feature_columns", "country", "--features", root / "features.yaml"]
+        given += ["--item_feature_columns", "brand,shelf", *options]
+        given += ["--shortest_sequence_for_user", 3]
+        for layout in ("users", "samples"):
+            preprocess(root / "log.parquet", root / layout, *given, "--layout", layout)
+        return [DatasetDirectory.open(root / layout) for layout in ("users", "samples")]
 
     return both
 
@@ -294,21 +296,17 @@ def test_users_without_a_history_have_samples_too(tmp_path, monkeypatch):
         for number in range(4)
     ]
     (tmp_path / "features.yaml").write_text("time_intervals: seconds")
-    columns = ["--user_column", "who", "--item_column", "what", "--timestamp_column", "when"]
-    columns += ["--label_column", "clicked", "--features", tmp_path / "features.yaml"]
-    columns += ["--negatives", "uniform", "--max_sequence_length", LENGTH]
+    fitted = [*WHO, "--label_column", "clicked", "--features", tmp_path / "features.yaml"]
+    fitted += ["--negatives", "uniform", "--fit_on", "all"]
+    every = ["--shortest_sequence_for_user", 1, "--shortest_sequence_for_training", 0]
+    every += ["--validation", "none"]
     for name, rows, given in (
-        ("first", first, [*columns, "--fit_on", "all"]),
+        ("first", first, fitted),
         ("users", then, ["--fitted", tmp_path / "first", "--layout", "users"]),
     ):
         log = pd.DataFrame(rows, columns=["who", "what", "when", "clicked"])
         log.assign(when=log["when"] + 1_700_000_000).to_parquet(tmp_path / f"{name}.parquet")
-        command = ["preprocess", "log", tmp_path / f"{name}.parquet", *given]
-        command += ["--shortest_sequence_for_user", 1, "--shortest_sequence_for_training", 0]
-        command += ["--validation", "none", "--scheduler", "single"]
-        command += ["--output_path", tmp_path / name]
-        run = CliRunner().invoke(cli, [str(word) for word in command])
-        assert run.exit_code == 0, (run.output, run.exception)
+        preprocess(tmp_path / f"{name}.parquet", tmp_path / name, *given, *every)
     dataset = DatasetDirectory.open(tmp_path / "users")
     for mapping, shown, taken in (("train", 5 * 2, 2 * 2), ("test", 5, 2)):
         found = None

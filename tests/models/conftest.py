@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,6 +10,14 @@ from merlin.schema import ColumnSchema, Schema, Tags
 
 from merlin_sim.schemas.dataset import DatasetDirectory, write_documents
 from merlin_sim.schemas.feature_spec import Chunk, Feature, FeatureSpec
+
+CHANNELS = (
+    "label",
+    "user_features",
+    "target_item_features",
+    "positive_history",
+    "negative_history",
+)
 
 
 def make_schema(
@@ -92,35 +98,25 @@ def as_batch(columns, longest, *, ragged):
     return batch, label
 
 
-def write_dataset(directory, columns, longest, cardinality_of, *, ragged=True):
+def write_dataset(directory, schema, columns, longest, *, ragged):
     """Write a dataset directory whose train and test files hold the same rows, stored otherwise."""
-    histories = {name for name, column in columns.items() if isinstance(column, list)}
     table = {
-        name: column if ragged or name not in histories else padded_to(longest, column)
+        name: padded_to(longest, column) if isinstance(column, list) and not ragged else column
         for name, column in columns.items()
     }
-    frame = pd.DataFrame(table)
     source = {}
     for mapping, codec in (("train", "snappy"), ("test", "gzip")):
-        (directory / mapping).mkdir(parents=True)
-        frame.to_parquet(directory / mapping / "part_0.parquet", compression=codec)
         file = f"{mapping}/part_0.parquet"
+        (directory / mapping).mkdir(parents=True)
+        pd.DataFrame(table).to_parquet(directory / file, compression=codec)
         source[mapping] = (Chunk("parquet", tuple(columns), (file,)),)
-    channels = {
-        "label": ["label"],
-        "user_features": [n for n in columns if n.startswith("user_")],
-        "target_item_features": [n for n in columns if re.fullmatch(r"item_\d+", n)],
-        "positive_history": [n for n in columns if re.fullmatch(r"item_\d+_hist", n)],
-        "negative_history": [n for n in columns if n.endswith("_neg_hist")],
-    }
-    features = {
-        name: Feature(
-            "int64",
-            None if name == "label" else cardinality_of(name),
-            (longest,) if name in histories else None,
-        )
-        for name in columns
-    }
+    channels = {name: [] for name in CHANNELS}
+    features = {}
+    for column in schema:
+        (channel,) = set(CHANNELS) & set(map(str, column.tags))
+        channels[channel].append(column.name)
+        largest = None if channel == "label" else column.int_domain.max
+        features[column.name] = Feature("int64", largest, (longest,) if column.is_list else None)
     channel_spec = {name: tuple(names) for name, names in channels.items()}
     write_documents(directory, FeatureSpec(features, source, channel_spec, {}))
     return DatasetDirectory.open(directory)
@@ -145,9 +141,7 @@ def make_datasets_fixture():
             schema = make_schema(ragged=ragged)
             columns = make_columns(schema, rows, seed, lengths)
             directory = folder / f"{'ragged' if ragged else 'padded'}_{rows}_{seed}"
-            return write_dataset(
-                directory, columns, 10, lambda name: schema[name].int_domain.max, ragged=ragged
-            )
+            return write_dataset(directory, schema, columns, 10, ragged=ragged)
 
         return make
 

@@ -1,20 +1,20 @@
-"""Forward, losses and every gradient of DIN, DIEN and SIM equal the golden cases."""
+"""Forward, losses and every gradient of the published models equal the golden cases."""
 
 from __future__ import annotations
 
 import pytest
 import tensorflow as tf
-from golden_cases import HERE, assert_close, golden_cases, read_golden
+from golden_cases import HERE, assert_close, golden_cases, model_of, read_golden
+from ranking_rows import ranking_schema
 
-from merlin_sim.models.dien import DIENModel
-from merlin_sim.models.din import DINModel
+from merlin_sim.models import MODELS
 from merlin_sim.models.losses import PROBABILITY_EPSILON
-from merlin_sim.models.sim import SIMModel
 
-MODELS = {"din": DINModel, "dien": DIENModel, "sim": SIMModel}
+ROWS = ("dlrm", "dcnv2")
+HISTORIES = ("din", "dien", "sim")
 
 
-def options_of(config):
+def history_options(config):
     mlp = config["mlp"]
     options = {"embedding_dim": config["embedding_dim"]}
     if config["model_type"] == "din":
@@ -26,6 +26,18 @@ def options_of(config):
     is_sim = config["model_type"] == "sim"
     options["stage_two_mlp_dims"] = mlp["stage_two" if is_sim else "classifier"]
     return options
+
+
+def row_options(config):
+    widths = config["embedding_dim"]
+    options = {name: tuple(config[name]) for name in ("bottom_mlp_dims", "top_mlp_dims")}
+    if config["model"] == "dlrm":
+        return {**options, "embedding_dim": widths[0]}
+    cross = {
+        "cross_layers": config["num_cross_layers"],
+        "cross_rank": config["cross_layer_projection_dim"],
+    }
+    return {**options, **cross, "embedding_dims": tuple(widths)}
 
 
 def dense_roles(role, layers):
@@ -54,7 +66,7 @@ def interest_roles(interest):
     yield "interest.augru.candidate.bias", interest.augru.candidate_bias
 
 
-def weights_by_role(model):
+def history_weights(model):
     body = model.body
     roles = {f"{n}.table": t.table.embeddings for n, t in body.embedding.tables.items()}
     evaluated = "stage_two" if hasattr(body, "stage_one") else "classifier"
@@ -70,12 +82,35 @@ def weights_by_role(model):
     return roles
 
 
+def row_weights(model):
+    body = model.body
+    tables = {name: t for part in body.embeddings for name, t in part.tables.items()}
+    roles = {
+        f"table_{place}": tables[name].table.embeddings
+        for place, name in enumerate(body.channels.categorical)
+    }
+    roles |= dict(dense_roles("bottom", body.bottom.dense))
+    roles |= dict(dense_roles("top", [*body.top.dense, model.output_block.to_call]))
+    if hasattr(body, "cross"):
+        for place, u in enumerate(body.cross.u):  # none of full rank
+            roles[f"cross_{place}.u.kernel"] = u.kernel
+        for place, v in enumerate(body.cross.v):
+            roles[f"cross_{place}.v.kernel"] = v.kernel
+            roles[f"cross_{place}.v.bias"] = v.bias
+    return roles
+
+
 def make_model(golden, make_schema):
     config = golden["config"]
-    length = config["long_length"] + config["short_length"]
-    schema = make_schema(config["user_cardinalities"], config["item_cardinalities"], length)
-    model = MODELS[config["model_type"]].from_schema(schema, **options_of(config))
-    roles = weights_by_role(model)
+    if model_of(config) in ROWS:
+        schema = ranking_schema(config["cardinalities"], config["numerical"])
+        model = MODELS[config["model"]].from_schema(schema, **row_options(config))
+        roles = row_weights(model)
+    else:
+        length = config["long_length"] + config["short_length"]
+        schema = make_schema(config["user_cardinalities"], config["item_cardinalities"], length)
+        model = MODELS[config["model_type"]].from_schema(schema, **history_options(config))
+        roles = history_weights(model)
     assert set(roles) == set(golden["weight"])
     assert len(roles) == len(model.trainable_variables)
     for role, variable in roles.items():
@@ -83,39 +118,52 @@ def make_model(golden, make_schema):
     return model, roles
 
 
+def columns_of(golden):
+    given = dict(golden["input"])
+    label = given.pop("label")
+    if "categorical" in given:
+        ids, numbers = given["categorical"], given["numerical"]
+        given = {f"category_{place}": ids[:, place] for place in range(ids.shape[1])}
+        given |= {f"number_{place}": numbers[:, place] for place in range(numbers.shape[1])}
+    return {name: tf.constant(values) for name, values in given.items()}, tf.constant(label)
+
+
 def outputs_by_role(outputs, config):
-    named = {"stage_two_logits" if config["model_type"] == "sim" else "logits": outputs.logits}
-    if outputs.stage_one_logits is not None:
+    named = {"stage_two_logits" if model_of(config) == "sim" else "logits": outputs.logits}
+    if getattr(outputs, "stage_one_logits", None) is not None:
         named["stage_one_logits"] = outputs.stage_one_logits
-    if outputs.auxiliary is not None:
+    if getattr(outputs, "auxiliary", None) is not None:
         named["aux_click_probs"] = tf.sigmoid(outputs.auxiliary.click) + PROBABILITY_EPSILON
         named["aux_noclick_probs"] = tf.sigmoid(outputs.auxiliary.noclick) + PROBABILITY_EPSILON
     return named
 
 
+GRAPHS = ("sim", "sim_length_0_and_1", "din_activation_unit", "dlrm", "dcnv2_low_rank")
+
+
 @pytest.mark.parametrize(
     ("path", "in_graph"),
     [
-        *(pytest.param(path, False, id=path.stem) for path in golden_cases(MODELS)),
+        *(pytest.param(path, False, id=path.stem) for path in golden_cases(HISTORIES + ROWS)),
         *(
             pytest.param(HERE / f"{name}.npz", True, id=f"{name}-graph", marks=pytest.mark.slow)
-            for name in ("sim", "sim_length_0_and_1", "din_activation_unit")
+            for name in GRAPHS
         ),
     ],
 )
 def test_golden_outputs_losses_and_gradients(path, in_graph, make_schema):
     golden = read_golden(path)
     model, roles = make_model(golden, make_schema)
-    columns = {n: tf.constant(v) for n, v in golden["input"].items() if n != "label"}
-    label = tf.constant(golden["input"]["label"])
+    columns, label = columns_of(golden)
+    more = {} if model_of(golden["config"]) in ROWS else {"with_objective": True}
 
     def step():
         with tf.GradientTape() as tape:
-            outputs = model.forward(columns, training=True, with_objective=True)
+            outputs = model.forward(columns, training=True, **more)
             losses, _ = model.compute_step(columns, label)
         # A short history of one position has no recurrence and no next one: no gradient is 0.
         zero = tf.UnconnectedGradients.ZERO
-        gradients = tape.gradient(losses.total_loss, roles, unconnected_gradients=zero)
+        gradients = tape.gradient(losses[0], roles, unconnected_gradients=zero)
         return outputs, losses, {n: tf.convert_to_tensor(g) for n, g in gradients.items()}
 
     outputs, losses, gradients = (tf.function(step, autograph=False) if in_graph else step)()
@@ -123,14 +171,14 @@ def test_golden_outputs_losses_and_gradients(path, in_graph, make_schema):
     assert set(named) == set(golden["output"])
     for name, ours in named.items():
         assert_close(ours, golden["output"][name], f"output/{name}")
-    by_name = dict(zip(("total", "classification", "aux"), losses, strict=True))
-    for name, ours in by_name.items():
+    names = ("total",) if len(golden["loss"]) == 1 else ("total", "classification", "aux")
+    for name, ours in zip(names, losses, strict=True):
         assert_close(ours, golden["loss"][name], f"loss/{name}")
     assert set(gradients) == set(golden["grad"])
     for name, ours in gradients.items():
         assert_close(ours, golden["grad"][name], f"grad/{name}")
     inference = model.forward(columns)
-    assert inference.stage_one_logits is None and inference.auxiliary is None
+    assert set(outputs_by_role(inference, golden["config"])) <= {"logits", "stage_two_logits"}
     evaluated = golden["output"].get("logits", golden["output"].get("stage_two_logits"))
     assert_close(inference.logits, evaluated, "logits at inference")
 

@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from merlin_sim.foundation.gpu_forms import gpu_forms
 from merlin_sim.models import build_model, trainable_model
-from merlin_sim.models.blocks.activation_unit import ActivationUnit
 from merlin_sim.models.blocks.embeddings.feature_embedding import FeatureEmbedding
 from merlin_sim.models.blocks.embeddings.table_lookup import table_lookup
 from merlin_sim.models.blocks.search.history_split import HistorySplit
@@ -118,22 +117,6 @@ def test_a_window_takes_the_vectors_of_its_places_as_they_are():
         begin = int(ends[user, window]) - 5
         expected = vectors[user, 0, begin : begin + 3]
         np.testing.assert_array_equal(found[user, window], expected)
-
-
-@pytest.mark.parametrize(("candidates", "length"), [(1, 6), (3, 6), (6, 6), (3, 9), (1, 9)])
-def test_the_activation_unit_scores_the_same(candidates, length):
-    random = np.random.default_rng(1)
-    given = [
-        tf.constant(random.normal(size=[5, count, 4]), tf.float32) for count in (candidates, length)
-    ]
-    unit = ActivationUnit((8, 4))
-    with gpu_forms(False):
-        expected = unit(*given)
-    with gpu_forms(True):
-        np.testing.assert_allclose(unit(*given), expected, atol=1e-6)
-        if candidates == 1:
-            each = unit.score_each(given[0][:, 0], tf.unstack(given[1], axis=1))
-            np.testing.assert_allclose(each, expected[:, 0], atol=1e-6)
 
 
 @pytest.mark.parametrize("xla", [False, True])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from interest_kinds import OPTIONS
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.ranks import Ranks
@@ -41,40 +40,13 @@ def schema(make_schema):
     return make_schema(users=(30,), items=(60, 8), history_length=10)
 
 
-def build(schema, kind, cut=None):
-    tf.keras.utils.set_random_seed(3)
-    name, family = kind.partition("_")[0], find_family(kind.partition("_")[0])
-    options = {"embedding_dim": 4, **OPTIONS[kind]}
-    tables = family.tables(schema, family.options.parse(options))
-    wanted = Wanted(ranks=1, samples=8, cut=cut)
-    with spread_tables(make_plan(tables, wanted), Ranks()):
-        return build_model(name, schema, **options)
-
-
-@pytest.mark.slow
-def test_a_model_by_a_plan_gives_the_losses_and_gradients_of_one_without(schema):
-    """Through the exchange, which is with itself here; several ranks are tried elsewhere."""
-    rng = np.random.default_rng(2)
-    columns = {}
-    for column in schema.excluding_by_name(["label"]):
-        shape = (6, 10) if column.is_list else (6,)
-        columns[column.name] = tf.constant(rng.integers(1, column.int_domain.max + 1, shape))
-    labels, found = tf.constant([0.0, 1, 1, 0, 1, 0]), []
-    for cut in ("replicated", "whole", "rows"):
-        model = build(schema, "sim", cut)
-        assert bool(table_parts(model)) == (cut != "replicated")
-        with tf.GradientTape() as tape:
-            losses, logits = model.compute_step(columns, labels)
-        gradients = tape.gradient(losses[0], model.trainable_variables)
-        dense = [tf.convert_to_tensor(gradient).numpy() for gradient in gradients]
-        found.append([logits.numpy(), *dense])
-    for other in found[1:]:
-        for ours, theirs in zip(other, found[0], strict=True):
-            np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-7)
-
-
 def test_what_knows_of_no_other_ranks_is_refused(schema, tmp_path):
-    model = build(schema, "din", "whole")
+    family = find_family("din")
+    tables = family.tables(schema, family.options.parse({"embedding_dim": 4}))
+    plan = make_plan(tables, Wanted(ranks=1, samples=8, cut="whole"))
+    with spread_tables(plan, Ranks()):
+        model = build_model("din", schema, embedding_dim=4)
+    assert table_parts(model)
     model.compile("adam")
     for method, argument in (
         ("save", tmp_path / "model"),
