@@ -95,3 +95,10 @@ def test_every_command_has_its_name():
     for group in (cli, cli.get_command(context, "data")):
         names = group.list_commands(context)
         assert [group.get_command(context, name).name for name in names] == names
+
+
+def test_the_notice_names_every_paper_that_a_model_follows():
+    modules = [path.read_text(encoding="utf-8") for path in (ROOT / "models").rglob("*.py")]
+    papers = set(re.findall(r"arxiv\.org/abs/(\d{4}\.\d{5})", "\n".join(modules)))
+    notice = (ROOT / "NOTICE").read_text(encoding="utf-8")
+    assert papers and not {paper for paper in papers if paper not in notice}
