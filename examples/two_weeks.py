@@ -110,7 +110,8 @@ class TwoWeeks:
     def live(self, day: int) -> None:
         """One day: what came in judges yesterday's challenger, and trains the next one."""
         self.preprocess(day)
-        words = [self.dataset(day - 1), self.dataset(day), "--output", f"{self.registry}/drift"]
+        words = ["--reference", self.dataset(day - 1), "--dataset_dir", self.dataset(day)]
+        words += ["--output", f"{self.registry}/drift"]
         merlin_sim("drift", *words, "--leave_out", "user", may_end_with=(0, DRIFTED))
         if day > 1:
             self._judge(day)

@@ -67,7 +67,7 @@ def main() -> None:
             options = ("--layout", layout, "--scheduler", "single", "--output_path", str(dataset))
             *_, said = run("preprocess", "log", str(log), *COLUMNS, *FEATURES, *options)
             samples = next(line for line in said.splitlines() if line.startswith("rows: "))
-            processor, seconds, memory, _ = run("data", "check", str(dataset))
+            processor, seconds, memory, _ = run("data", "check", "--dataset_dir", str(dataset))
             print(f"{layout:8} {samples}", flush=True)
             for unit, value in zip(found, (processor, seconds, memory), strict=True):
                 found[unit][layout] = [value]

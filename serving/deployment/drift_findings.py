@@ -115,7 +115,7 @@ class DriftBounds:
     )
     unknown: float = setting(
         0.1,
-        "Rise of the share of ids unknown to REFERENCE above which it has.",
+        "Rise of the share of ids unknown to --reference above which it has.",
         at_least=0,
         at_most=1,
     )

@@ -111,7 +111,7 @@ class FileStore(HistoryStore):
         if keep not in (None, self.keep):
             raise StoreError(
                 f"{path}: was made to keep {self.keep or 'all'} interactions of a user, received "
-                f"`keep` = {keep}."
+                f"{keep}."
             )
 
     def append(self, interactions: Sequence[Interaction]) -> None:

@@ -219,7 +219,7 @@ class RedisStore(HistoryStore):
         if keep not in (None, self.keep):
             raise StoreError(
                 f"{self.shown}: was made to keep {self.keep or 'all'} interactions of a user, "
-                f"received `keep` = {keep}."
+                f"received {keep}."
             )
 
     def _check_format(self, found: str | None) -> None:

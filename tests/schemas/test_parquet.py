@@ -109,7 +109,7 @@ def test_pieces_are_the_rows(tmp_path, rows):
 def test_commands_name_the_file(damaged, tmp_path):
     dataset = damaged.parents[1]
     with pytest.raises(MerlinSimError, match=str(damaged)):
-        run("data", "check", dataset)
+        run("data", "check", "--dataset_dir", dataset)
     with pytest.raises(MerlinSimError, match=str(damaged)):
         run("data", "transcode", "--input", dataset, "--output", tmp_path / "copy")
     assert not (tmp_path / "copy").exists()

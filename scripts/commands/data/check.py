@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("dataset_dir", metavar="DATASET", type=Path)
+@click.option("--dataset_dir", type=Path, required=True, help="Dataset directory to check.")
 @click.option(
     "--feature_spec", default="feature_spec.yaml", show_default=True, help="Its spec's name."
 )
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def command(dataset_dir: Path, feature_spec: str, largest_auc: float, as_json: bool) -> None:
-    """Look through DATASET for what would spoil training or its evaluation.
+    """Look through a dataset for what would spoil training or its evaluation.
 
     Repeated rows, rows of test that train too, features that give the label away, ids that are
     never trained, constant columns, users without history. Ends with 0 where all is well, with 1
-    where something was found, with 2 where DATASET cannot be read.
+    where something was found, with 2 where the dataset cannot be read.
     """
     from ....foundation.progress import Narrator, Silence, Terminal
     from ....schemas.dataset import DatasetDirectory

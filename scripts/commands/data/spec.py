@@ -26,18 +26,18 @@ def command() -> None:
 @command.command()
 @click.argument("path", type=PATH)
 @click.option(
-    "--model",
+    "--model_type",
     metavar="FAMILY",
     help="Check that the channels are what this model needs: "
     f"{', '.join(families())}, or your own package.module:FAMILY.",
 )
 @click.option("--skip_files", is_flag=True, help="Do not ask whether the data files exist.")
-def validate(path: Path, model: str | None, skip_files: bool) -> None:
+def validate(path: Path, model_type: str | None, skip_files: bool) -> None:
     """Say everything that is wrong with the specification at PATH; exit 2 if anything is."""
-    family = None if model is None else find_family(model).name
+    family = None if model_type is None else find_family(model_type).name
     spec = load_spec(path, check_files=not skip_files, model=family)
     channels = ", ".join(f"{name} ({len(names)})" for name, names in spec.channel_spec.items())
-    fit = "" if model is None else f"; fits {model}"
+    fit = "" if model_type is None else f"; fits {model_type}"
     click.echo(f"{path}: valid: {len(spec.feature_spec)} features; channels {channels}{fit}")
 
 

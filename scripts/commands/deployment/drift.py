@@ -19,13 +19,18 @@ DIRECTORY = click.Path(path_type=Path, exists=True, file_okay=False)
 
 
 @click.command()
-@click.argument("reference", type=DIRECTORY)
-@click.argument("new", type=DIRECTORY, required=False)
+@click.option(
+    "--reference",
+    type=DIRECTORY,
+    required=True,
+    help="The older dataset directory: what the newer data are compared with.",
+)
+@click.option("--dataset_dir", type=DIRECTORY, help="The newer dataset directory.")
 @click.option(
     "--requests",
     type=DIRECTORY,
-    help="In place of NEW: what `serve --log_requests` kept, compared with the dataset that the "
-    "served model was trained on.",
+    help="In place of --dataset_dir: what `serve --log_requests` kept, compared with the dataset "
+    "that the served model was trained on.",
 )
 @click.option(
     "--feature_spec", default="feature_spec.yaml", show_default=True, help="Both specs' name."
@@ -61,7 +66,7 @@ DIRECTORY = click.Path(path_type=Path, exists=True, file_okay=False)
 )
 def command(
     reference: Path,
-    new: Path | None,
+    dataset_dir: Path | None,
     requests: Path | None,
     feature_spec: str,
     mapping: str,
@@ -72,16 +77,16 @@ def command(
     bounds: DriftBounds,
     output: Path,
 ) -> None:
-    """Compare the dataset NEW with REFERENCE, feature by feature.
+    """Compare newer data with those of --reference, feature by feature.
 
-    Both are dataset directories of the same ids, of either layout; NEW may have more of them. Or
-    compare what a server logged, --requests, whose scores --reference_scores is for. Compared are
-    ids, numbers, lengths of histories, labels and, of runs that saved them, scores.
+    Both are dataset directories of the same ids, of either layout; the newer may have more of them.
+    Or compare what a server logged, --requests, whose scores --reference_scores is for. Compared
+    are ids, numbers, lengths of histories, labels and, of runs that saved them, scores.
 
     Exit code 0: nothing has drifted. 1: something has. 2: they cannot be compared.
     """
-    if (new is None) == (requests is None):
-        raise click.UsageError("expected either NEW or --requests.")
+    if (dataset_dir is None) == (requests is None):
+        raise click.UsageError("expected either --dataset_dir or --requests.")
     if requests is not None and new_scores is not None:
         raise click.UsageError("expected no --new_scores with --requests, which have theirs.")
     if requests is None and (reference_scores is None) != (new_scores is None):
@@ -90,7 +95,7 @@ def command(
             f"Received: {reference_scores} and {new_scores}"
         )
     names = [name for name in leave_out.split(",") if name]
-    places = [readable_dataset(p, feature_spec) for p in (reference, new) if p is not None]
+    places = [readable_dataset(p, feature_spec) for p in (reference, dataset_dir) if p]
     settle_for_model()
 
     from ....foundation.progress import Terminal

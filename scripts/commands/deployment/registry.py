@@ -91,7 +91,8 @@ def rollback(directory: Path) -> None:
 @command.command()
 @registry_argument
 @click.option(
-    "--keep",
+    "--keep_versions",
+    "keep",
     type=click.IntRange(min=1),
     required=True,
     help="How many of the newest stay, beside the current one and the one before it.",

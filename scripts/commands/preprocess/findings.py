@@ -21,4 +21,4 @@ def say_findings(directory: Path) -> None:
         click.echo(f"look at this: {finding.where}: {finding.check}: {finding.says}")
     if problems or check.sampled:
         looked = "some rows were checked; " if check.sampled else ""
-        click.echo(f"{looked}`merlin-sim data check {directory}` reports all")
+        click.echo(f"{looked}`merlin-sim data check --dataset_dir {directory}` reports all")

@@ -16,8 +16,6 @@ from ...text_table import text_table
 if TYPE_CHECKING:
     from ....serving.retrieval.recommender import Answer, Recommender
 
-FORMATS = ("table", "json")
-
 
 @click.command()
 @stage_options
@@ -25,7 +23,7 @@ FORMATS = ("table", "json")
 @store_option("In place of --dataset_dir, where they are kept: see `merlin-sim histories`.")
 @click.option("--user", "users", multiple=True, required=True, help="A user's key, as in the log.")
 @click.option("--top", type=click.IntRange(min=1), default=20, show_default=True)
-@click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each user.")
 def command(
     open_stages: Callable[[], Recommender],
     facts: dict[str, Any],
@@ -33,7 +31,7 @@ def command(
     histories: str | None,
     users: tuple[str, ...],
     top: int,
-    form: str,
+    as_json: bool,
 ) -> None:
     """Recommend items to users: retrieve, filter, score, order.
 
@@ -57,15 +55,15 @@ def command(
     known = kept.of(keys)
     for user in keys:
         answer = recommender.recommend(known.get(user), top, facts)
-        click.echo(as_json(user, answer) if form == "json" else as_table(user, answer))
+        click.echo(json_of(user, answer) if as_json else table_of(user, answer))
 
 
-def as_json(user: Any, answer: Answer) -> str:
+def json_of(user: Any, answer: Answer) -> str:
     """Write an answer as a line of JSON."""
     return json.dumps({"user": user, **answer.to_dict()}, ensure_ascii=False)
 
 
-def as_table(user: Any, answer: Answer) -> str:
+def table_of(user: Any, answer: Answer) -> str:
     """Write an answer for a terminal."""
     rows = [
         [str(place), str(item), "" if score is None else f"{score:.6f}"]

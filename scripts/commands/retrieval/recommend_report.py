@@ -12,7 +12,6 @@ import click
 
 from ...options.recommend_options import stage_options
 from ...text_table import text_table
-from .recommend import FORMATS
 
 if TYPE_CHECKING:
     from ....serving.retrieval.recommender import Recommender
@@ -23,22 +22,22 @@ if TYPE_CHECKING:
 @click.option("--dataset_dir", type=Path, required=True, help="Dataset with the clicks.")
 @click.option("--mapping", default="test", show_default=True, help="Whose clicks are held out.")
 @click.option(
-    "--users",
+    "--clicks",
     type=click.IntRange(min=1),
     default=2_000,
     show_default=True,
     help="Clicks that are asked for, drawn at random.",
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="Decides which.")
-@click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def command(
     open_stages: Callable[[], Recommender],
     facts: dict[str, Any],
     dataset_dir: Path,
     mapping: str,
-    users: int,
+    clicks: int,
     seed: int,
-    form: str,
+    as_json: bool,
 ) -> None:
     """Measure how often answers have what a user took next, beside plainer ones.
 
@@ -54,8 +53,8 @@ def command(
 
     from ....serving.retrieval.quality import Quality, format_quality
 
-    report = Quality(recommender, dataset, Terminal()).report(mapping, users, seed, facts)
-    if form == "json":
+    report = Quality(recommender, dataset, Terminal()).report(mapping, clicks, seed, facts)
+    if as_json:
         click.echo(json.dumps(asdict(report)))
         return
     click.echo(text_table(*format_quality(report)))

@@ -60,7 +60,8 @@ def command() -> None:
 )
 @bad_rows_option
 @click.option(
-    "--keep",
+    "--keep_interactions",
+    "keep",
     type=click.IntRange(min=1),
     help="Newest interactions to keep of a user. [default: all]",
 )

@@ -17,6 +17,8 @@ from merlin_sim.serving.request_log import RequestLog
 from merlin_sim.serving.settings import LogSettings
 from merlin_sim.training.evaluation.scored_rows import TEST_SCORES, ScoredRows
 
+EITHER = "either --dataset_dir or --requests"
+
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
@@ -33,7 +35,8 @@ def place(tmp_path_factory):
 
 
 def drift(place, reference, new, *more):
-    return answer("drift", place / reference, place / new, "--output", place / "out", *more)
+    datasets = ["--reference", place / reference, "--dataset_dir", place / new]
+    return answer("drift", *datasets, "--output", place / "out", *more)
 
 
 def test_the_same_data_have_not_drifted(place):
@@ -93,7 +96,9 @@ def logged(place, tmp_path):
 def test_requests_as_in_training_have_not_drifted(place, logged):
     wide = ["--psi", 0.5]  # 150 rows of 240 are a sample
     requests = ["--requests", logged(lambda things: things, users_hashed=True)]
-    found = answer("drift", place / "old", *requests, *wide, "--output", place / "out")
+    found = answer(
+        "drift", "--reference", place / "old", *requests, *wide, "--output", place / "out"
+    )
     assert found.returncode == 0, found.stdout + found.stderr
     assert "users were hashed, and are not compared" in found.stdout
     document = json.loads((place / "out/drift.json").read_text())
@@ -106,7 +111,9 @@ def test_requests_as_in_training_have_not_drifted(place, logged):
 def test_requests_for_what_nobody_knows_are_drift(place, logged):
     requests = ["--requests", logged(lambda things: [0, *things[1:75], *([0] * 75)])]
     given = ["--reference_scores", place / "high"]
-    found = answer("drift", place / "old", *requests, *given, "--output", place / "out")
+    found = answer(
+        "drift", "--reference", place / "old", *requests, *given, "--output", place / "out"
+    )
     assert found.returncode == 1, found.stderr
     (line,) = [line for line in found.stdout.splitlines() if line.startswith("thing  ")]
     assert "unknown 0.0% to 50.7%" in line
@@ -119,12 +126,12 @@ def test_requests_that_cannot_be_compared_are_refused(place, logged, tmp_path):
     for arguments, said in (
         ([place / "old", "--requests", requests], "should be the dataset that version 7 was"),
         ([place / "grown", "--requests", place], "expected logged requests"),
-        ([place / "old", place / "old", "--requests", requests], "either NEW or --requests"),
-        ([place / "old"], "either NEW or --requests"),
+        ([place / "old", "--dataset_dir", place / "old", "--requests", requests], EITHER),
+        ([place / "old"], EITHER),
         ([place / "grown", "--requests", requests, "--new_scores", place / "low"], "no --new_sc"),
         ([place / "grown", "--requests", requests, "--leave_out", "x"], "`leave_out` should name"),
     ):
-        found = answer("drift", *arguments, "--output", tmp_path / "out")
+        found = answer("drift", "--reference", *arguments, "--output", tmp_path / "out")
         assert found.returncode == 2 and said in found.stderr, found.stderr
 
 

@@ -89,9 +89,9 @@ def test_a_family_of_the_package_is_known_by_its_name(one_of_the_package, datase
 
 def test_a_spec_is_checked_for_either(one_of_the_package, dataset):
     for name in (one_of_the_package, NAME):
-        assert f"fits {name}" in run("data", "spec", "validate", dataset, "--model", name)
+        assert f"fits {name}" in run("data", "spec", "validate", dataset, "--model_type", name)
     with pytest.raises(MerlinSimError, match=f"should be one of .*{one_of_the_package}.*'mind'"):
-        run("data", "spec", "validate", dataset, "--model", "mind")
+        run("data", "spec", "validate", dataset, "--model_type", "mind")
 
 
 @pytest.mark.slow

@@ -40,8 +40,8 @@ def test_a_registry_from_its_first_version_to_the_last(home):
     assert reported["versions"][1]["checkpoint"]["dataset"] == "f00d"
     assert registry(home, "rollback").stdout == "version 1 is current, in place of 2\n"
     assert registry(home, "add", home / "b").stdout == "version 3\n"
-    assert registry(home, "prune", "--keep", 1).stdout == "removed: 2\n"
-    assert registry(home, "prune", "--keep", 1).stdout == "nothing to remove\n"
+    assert registry(home, "prune", "--keep_versions", 1).stdout == "removed: 2\n"
+    assert registry(home, "prune", "--keep_versions", 1).stdout == "nothing to remove\n"
 
 
 def test_a_version_has_the_metrics_of_its_own_checkpoint(home):
@@ -66,7 +66,7 @@ def test_what_is_refused_ends_with_2(home):
         (("promote", 1), "version 1 did not pass its gate"),
         (("promote", 2), "expected one of its versions (1). Received: 2"),
         (("rollback",), "Received: no promotion yet"),
-        (("prune", "--keep", 0), "--keep"),
+        (("prune", "--keep_versions", 0), "--keep_versions"),
         (("add", home / "b", "--gate", home / "gate.json"), "expected the gate of this model"),
         (("add", home), "manifest.json: cannot be read"),
     ):

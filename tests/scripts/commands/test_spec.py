@@ -52,8 +52,12 @@ def amazon(tmp_path):
 )
 def test_validate(amazon, start):
     assert "valid: 8 features" in merlin_sim("data", "spec", "validate", amazon, start=start)
-    assert "fits sim" in merlin_sim("data", "spec", "validate", amazon.parent, "--model", "sim")
-    refusal = merlin_sim("data", "spec", "validate", amazon, "--model", "dlrm", code=2, start=start)
+    assert "fits sim" in merlin_sim(
+        "data", "spec", "validate", amazon.parent, "--model_type", "sim"
+    )
+    refusal = merlin_sim(
+        "data", "spec", "validate", amazon, "--model_type", "dlrm", code=2, start=start
+    )
     assert "channel_spec.categorical: expected at least 1 feature for dlrm" in refusal
     (amazon.parent / "test.tfrecord").unlink()
     assert "expected a file that exists" in merlin_sim("data", "spec", "validate", amazon, code=2)
@@ -72,7 +76,7 @@ def test_wrong_input_is_answered(tmp_path):
     )
     assert "No such command" in merlin_sim("speck", code=2)
     assert "should be one of dlrm, " in merlin_sim(
-        "data", "spec", "validate", tmp_path, "--model", "gru", code=2
+        "data", "spec", "validate", tmp_path, "--model_type", "gru", code=2
     )
     file = tmp_path / "schema.pbtxt"
     file.write_text("feature { name: 3 }")
@@ -140,7 +144,7 @@ def test_adopt(tmp_path):
     directory = published_layout.write(tmp_path / "data")
     out = merlin_sim("data", "spec", "adopt", directory, "--number_of_user_features", 1)
     assert "adopted: 8 columns, histories of up to 6" in out
-    assert "fits sim" in merlin_sim("data", "spec", "validate", directory, "--model", "sim")
+    assert "fits sim" in merlin_sim("data", "spec", "validate", directory, "--model_type", "sim")
     assert "has a spec already" in merlin_sim(
         "data", "spec", "adopt", directory, "--number_of_user_features", 1, code=2
     )

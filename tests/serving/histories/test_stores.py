@@ -106,7 +106,7 @@ def test_as_many_are_kept_as_was_asked_for(address, keep):
     for user in ("1", "2"):
         assert store.read(user, 10**6).items == list(range(300 - keep, 300))
     assert store.users() == 2
-    with pytest.raises(StoreError, match=f"made to keep {keep} .* `keep` = 7"):
+    with pytest.raises(StoreError, match=f"made to keep {keep} .* received 7"):
         open_store(address, keep=7)
 
 

@@ -150,7 +150,7 @@ def test_those_that_come_together_are_answered_as_alone_and_by_the_command(
     met = Counter(meets_canary(user, CANARY) for user in users)
     assert min(met.values()) > 5
     user = next(user for user in users if not meets_canary(user, CANARY))
-    words = ["--user", user, "--top", TOP, "--fact", f"age={AGE}", "--format", "json"]
+    words = ["--user", user, "--top", TOP, "--fact", f"age={AGE}", "--json"]
     by_command = json.loads(run("recommend", *options, "--ranker", ranker.path, *words))
     compare(ask(server, user), {"version": 1, **by_command})
     text = json.dumps({"user": users[3], "top": TOP, "facts": {"age": AGE}})

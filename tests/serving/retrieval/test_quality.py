@@ -123,9 +123,9 @@ def test_a_report_is_what_answers_give_to_histories_that_end_before_what_is_held
 
 @pytest.mark.slow
 def test_the_command_reports_it(towers, index_path, dataset, tmp_path):
-    options = ["--towers", towers.servable.path, "--index", index_path, "--users", 10]
+    options = ["--towers", towers.servable.path, "--index", index_path, "--clicks", 10]
     options += ["--dataset_dir", dataset.path]
-    report = json.loads(run("recommend-report", *options, "--format", "json").splitlines()[-1])
+    report = json.loads(run("recommend-report", *options, "--json").splitlines()[-1])
     assert [entry["name"] for entry in report["measured"]] == [
         "popular items", "co-occurrence", "towers, index",
     ]  # fmt: skip

@@ -265,12 +265,12 @@ def test_the_command_gives_tables_and_json(towers, index_path, ranker, dataset, 
     options += ["--user", users[0], "--user", "nobody", "--top", 4]
     of_dataset = [*options, "--dataset_dir", dataset.path]
     of_store = [*options, "--histories", tmp_path / "store"]
-    said = run("recommend", *of_dataset, "--format", "json").splitlines()
+    said = run("recommend", *of_dataset, "--json").splitlines()
     lines = [json.loads(line) for line in said]
     assert [line["user"] for line in lines] == [users[0], "nobody"]
     assert [len(line["items"]) for line in lines] == [4, 4]
     assert lines[1]["source"] == POPULAR and lines[1]["items"][0]["score"] is None
-    reported = run("recommend", *of_store, "--format", "json").splitlines()
+    reported = run("recommend", *of_store, "--json").splitlines()
     assert [json.loads(line) for line in reported] == lines
     shown = run("recommend", *of_dataset)
     assert shown.count(POPULAR) == 1

@@ -63,7 +63,7 @@ def test_a_log_of_its_own_has_the_same_samples_in_both_layouts(run_cli, tmp_path
     assert lengths.max() > 30  # longer than a sample shows
     assert (stored["test_end"] == lengths).all() and (stored["test_begin"] == lengths - 1).all()
     assert (stored["train_begin"] == 1).all() and (stored["train_end_"] == lengths - 2).all()
-    checked = run_cli("data", "check", users)
+    checked = run_cli("data", "check", "--dataset_dir", users)
     assert checked.exit_code == 0, checked.output
     shown = run_cli("data", "spec", "show", users)
     assert "column when, in seconds; intervals in days" in " ".join(shown.output.split())

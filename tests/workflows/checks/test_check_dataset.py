@@ -65,7 +65,7 @@ def write(tmp_path):
 @pytest.fixture
 def check(run_cli):
     def check(directory, *options):
-        result = run_cli("data", "check", directory, "--json", *options)
+        result = run_cli("data", "check", "--dataset_dir", directory, "--json", *options)
         assert result.exit_code in (0, 1), result.exception
         document = json.loads(result.stdout)
         problems = {(f["check"], f["where"]) for f in document["findings"] if f["problem"]}
@@ -213,15 +213,17 @@ def test_labels_that_are_none_are_refused_whatever_their_tags(label, tmp_path, r
     ]
     write_schema(Schema(columns), tmp_path / "schema.pbtxt")
     said = "part.0.parquet, row 4: column label holds a label other than 0 and 1. Received: "
-    assert f"{said}{label}" in str(run_cli("data", "check", tmp_path).exception)
+    assert f"{said}{label}" in str(run_cli("data", "check", "--dataset_dir", tmp_path).exception)
 
 
 def test_the_table_shows_what_was_found(write, run_cli):
-    result = run_cli("data", "check", write(TRAIN.assign(country=2), TEST))
+    result = run_cli("data", "check", "--dataset_dir", write(TRAIN.assign(country=2), TEST))
     assert "2 problems" in result.output
     (line,) = [line for line in result.output.splitlines() if "constant" in line]
     assert line.startswith("!")
-    assert run_cli("data", "check", write(TRAIN, TEST)).output.endswith("nothing found\n")
+    assert run_cli("data", "check", "--dataset_dir", write(TRAIN, TEST)).output.endswith(
+        "nothing found\n"
+    )
 
 
 def test_click_logs_are_checked_alike(tmp_path, check):
@@ -291,7 +293,7 @@ def test_rows_that_cannot_be_are_refused_with_their_place(
 ):
     train = TRAIN[:300].astype({"user": "Int64"})
     train.loc[row, column] = value
-    result = run_cli("data", "check", write(train, TEST))
+    result = run_cli("data", "check", "--dataset_dir", write(train, TEST))
     assert message in str(result.exception)
 
 
