@@ -20,8 +20,8 @@ NAME = "study"
 WAIT_FOR_STORAGE = 60
 """Seconds that a process waits while another writes."""
 NO_OPTUNA = (
-    "a search needs Optuna, which is not installed: `pip install 'merlin-sim[study]'`, or name the "
-    "values as a grid, which needs nothing."
+    "a search needs Optuna, which is not installed: run `make setup` in your clone of merlin-sim, "
+    "or `pip install -e '.[study]'` there; or name the values as a grid, which needs nothing."
 )
 
 

@@ -88,5 +88,5 @@ def test_without_optuna_it_is_said_how_to_get_it(monkeypatch):
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", missing)
-    with pytest.raises(MerlinSimError, match=r"merlin-sim\[study\]"):
+    with pytest.raises(MerlinSimError, match=r"make setup.*\.\[study\]"):
         require_optuna()
