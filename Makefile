@@ -11,9 +11,11 @@
 #   make real-data  two real logs to ~/.cache/merlin-sim/real-data, out of packages
 #
 # DEVICE=cpu or DEVICE=gpu chooses the packages (default: those that are here, or that fit the machine).
+# HOROVOD=0 leaves Horovod out, which only runs on several ranks need; HOROVOD=1 adds it.
 SHELL := /bin/bash
 DEVICE ?=
-READY := .venv/.ready$(if $(DEVICE),-$(DEVICE))
+HOROVOD ?=
+READY := .venv/.ready$(if $(DEVICE),-$(DEVICE))$(if $(HOROVOD),-horovod$(HOROVOD))
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
@@ -23,7 +25,7 @@ setup: $(READY)
 
 $(READY): requirements/lock.txt requirements/gpu-lock.txt requirements/horovod.txt requirements/uv.txt pyproject.toml \
   scripts/setup.sh scripts/gpu_environment.py
-	@DEVICE=$(DEVICE) scripts/setup.sh
+	@DEVICE=$(DEVICE) HOROVOD=$(HOROVOD) scripts/setup.sh
 
 demo: $(READY)
 	@scripts/demo.sh demo

@@ -79,6 +79,7 @@ if [ "$gpus" -gt 1 ]; then
     # Left to find out whether to use MPI, horovodrun imports TensorFlow once more: seconds.
     controller=()
     command -v mpirun > /dev/null || controller=(--gloo)
+    [ -x "$bin/horovodrun" ] || refuse "--gpus $gpus needs Horovod, which is not installed: HOROVOD=1 make setup"
     launch=("$bin/horovodrun" -np "$gpus" -H "localhost:$gpus" "${controller[@]}")
   fi
   words=${#launch[@]}

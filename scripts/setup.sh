@@ -2,11 +2,13 @@
 # Builds the environment in .venv: the locked packages, Horovod for this TensorFlow, merlin-sim itself.
 #
 # Called by `make setup`; running it again is cheap. `--packages` leaves merlin-sim itself out (a
-# container's layer that outlives changes of the code). Four variables steer it:
+# container's layer that outlives changes of the code). Five variables steer it:
 #   DEVICE              cpu or gpu: which packages (default: those that .venv has; where there is none, gpu on a
 #                       machine with an NVIDIA driver, else cpu)
 #   PYTHON              the interpreter to use (default: the first that works of python3.11, python3.10, python3)
 #   MERLIN_SIM_CACHE    where the built Horovod wheel is kept (default: ~/.cache/merlin-sim)
+#   HOROVOD             1 builds Horovod, for runs on several ranks; 0 leaves it out (default: what was chosen for .venv
+#                       before; 1 where it is new)
 #   HOROVOD_*           Horovod's own build settings, e.g. HOROVOD_WITH_MPI=1 or HOROVOD_GPU_OPERATIONS=NCCL
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -24,6 +26,15 @@ choose_device() {
       else echo cpu; fi
       ;;
     *) refuse "DEVICE should be cpu or gpu. Received: $DEVICE" ;;
+  esac
+}
+
+# Whether Horovod is asked for, or was before.
+choose_horovod() {
+  case "${HOROVOD:-}" in
+    0 | 1) echo "$HOROVOD" ;;
+    "") cat "$VENV/.horovod" 2>/dev/null || echo 1 ;;
+    *) refuse "HOROVOD should be 0 or 1. Received: $HOROVOD" ;;
   esac
 }
 
@@ -145,13 +156,15 @@ case "$*" in
   *) refuse "usage: scripts/setup.sh [--packages]" ;;
 esac
 device=$(choose_device)
+horovod=$(choose_horovod)
 python=$(find_python)
 install_packages
-install_horovod
+echo "$horovod" >"$VENV/.horovod"
+if [ "$horovod" = 1 ]; then install_horovod; else say "leaving Horovod out: HOROVOD=1 make setup adds it"; fi
 if [ "$*" = "--packages" ]; then
   say "ready: the packages are in $VENV"
   exit 0
 fi
 uv pip install --quiet --no-deps --no-build-isolation --editable .
-touch "$VENV/.ready" "$VENV/.ready-$device"
+touch "$VENV/.ready"{,"-$device"}{,"-horovod$horovod"}
 say "ready: $VENV/bin/merlin-sim --help"

@@ -29,7 +29,8 @@ def start() -> Ranks:
     if hvd is None:
         if launched > 1:
             raise MerlinSimError(
-                f"{launched} processes were started, but Horovod is not installed: `make setup`."
+                f"{launched} processes were started, but Horovod is not installed: "
+                "`HOROVOD=1 make setup`."
             )
         return Ranks()
     hvd.init()

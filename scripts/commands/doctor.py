@@ -25,7 +25,6 @@ PACKAGES = (
     "merlin-dataloader",
     "merlin-models",
     "tensorflow",
-    "horovod",
     "dask",
     "pyarrow",
     "pandas",
@@ -59,7 +58,7 @@ def command() -> None:
         *_guarded("feed", lambda: _feed(gpus)),
         *_guarded("GPU", lambda: _settled(gpus)),
         *[finding for name in NEEDED_TO_TRAIN for finding in _guarded("import", lambda: [], name)],
-        _optional("serving", "pytriton", "merlin-sim[serve]"),
+        _optional("serving", "pytriton", "make setup"),
     ]
     print_findings(findings)
     bad = [finding.topic for finding in findings if finding.is_bad]
@@ -134,6 +133,8 @@ def _tensorflow(gpus: Gpus) -> list[Finding]:
 
 
 def _horovod() -> list[Finding]:
+    if importlib.util.find_spec("horovod") is None:
+        return [Finding("Horovod", "not installed (for several ranks: HOROVOD=1 make setup)")]
     import horovod.tensorflow as hvd
 
     abilities = {
@@ -144,7 +145,8 @@ def _horovod() -> list[Finding]:
     }
     able = [name for name, built in abilities.items() if built]
     unable = [name for name, built in abilities.items() if not built]
-    text = f"built with {', '.join(able) or 'nothing'}; without {', '.join(unable) or 'nothing'}"
+    built, missing = (", ".join(names) or "nothing" for names in (able, unable))
+    text = f"{importlib.metadata.version('horovod')}, built with {built}; without {missing}"
     return [Finding("Horovod", text, is_bad=not {"Gloo", "MPI"} & set(able))]
 
 
@@ -161,7 +163,7 @@ def _settled(gpus: Gpus) -> list[Finding]:
     return [] if problem is None else [Finding("a run", problem)]
 
 
-def _optional(topic: str, module: str, extra: str) -> Finding:
+def _optional(topic: str, module: str, how: str) -> Finding:
     if importlib.util.find_spec(module) is not None:
         return Finding(topic, f"{module} {importlib.metadata.version('nvidia-' + module)}")
-    return Finding(topic, f"not installed (optional: {extra})")
+    return Finding(topic, f"not installed (optional: {how})")

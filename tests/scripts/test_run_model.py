@@ -175,3 +175,10 @@ def test_a_rank_is_told_to_stop_and_what_it_does_then_counts(tmp_path):
     assert process.wait(LIMIT) == 75
     process.stdout.close()
     assert (tmp_path / "codes").read_text() == "75\n"
+
+
+def test_without_horovod_it_says_how_to_get_it(tmp_path):
+    words = launcher(tmp_path, "", tmp_path / "nothing")
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "--gpus 2 needs Horovod, which is not installed: HOROVOD=1 make setup" in done.stderr

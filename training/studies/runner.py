@@ -43,7 +43,10 @@ def command_line(trial: Trial, command: str, config: Path) -> list[str]:
     beside = Path(sys.executable).with_name("horovodrun")
     found = str(beside) if beside.exists() else shutil.which("horovodrun")
     if found is None:
-        raise MerlinSimError("a trial of several ranks needs horovodrun; there is none.")
+        raise MerlinSimError(
+            "a trial of several ranks needs Horovod, which is not installed: "
+            "`HOROVOD=1 make setup`."
+        )
     # Left to find out whether to use MPI, horovodrun imports TensorFlow once more: seconds.
     controller = [] if shutil.which("mpirun") else ["--gloo"]
     ranks = str(trial.ranks)

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from horovod.runner.http.http_server import RendezvousServer
 from processes import command, entries, run
 
 from merlin_sim.foundation.exceptions import MerlinSimError
@@ -23,7 +22,7 @@ HELD = Path(__file__).parents[2] / "support/workers/held_rank.py"
 @pytest.fixture
 def rendezvous():
     """Horovod's own server, and what it tells the ranks of three."""
-    server = RendezvousServer()
+    server = pytest.importorskip("horovod.runner.http.http_server").RendezvousServer()
     port = server.start()
     server.init([])
     address = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1"}

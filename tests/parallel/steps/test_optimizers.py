@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import horovod.tensorflow.keras as hvd
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -306,6 +305,7 @@ def test_other_names_are_those_of_keras(weight):
 def test_what_averages_or_scales_by_itself_is_refused(weight):
     scaling = tf.keras.mixed_precision.LossScaleOptimizer
     legacy = tf.keras.optimizers.legacy.SGD()
+    hvd = pytest.importorskip("horovod.tensorflow.keras")
     for optimizer in (scaling(SGD()), scaling(legacy), hvd.DistributedOptimizer(legacy)):
         with pytest.raises(MerlinSimError, match="should be a plain Keras optimizer"):
             find_optimizer(optimizer, [weight])

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import sys
 
-from horovod.runner import launch
-
-launch.gloo_built = lambda verbose=False: True
-
 if __name__ == "__main__":
+    from horovod.runner import launch
+
+    launch.gloo_built = lambda verbose=False: True
     sys.argv[0] = "horovodrun"
     sys.exit(launch.run_commandline())

@@ -16,6 +16,7 @@ import atexit
 import contextlib
 import gc
 import importlib
+import importlib.util
 import json
 import os
 import runpy
@@ -165,6 +166,8 @@ def main() -> None:
     collect_less_often()
     silence_third_party_noise()
     for package in PACKAGES:
+        if importlib.util.find_spec(package.partition(".")[0]) is None:  # Horovod may be left out
+            continue
         importlib.import_module(package)
     gc.freeze()  # or the first collection in each would copy every page
     words = wait_for_requests(sys.argv[1])
