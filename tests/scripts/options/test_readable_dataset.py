@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -81,13 +82,6 @@ def test_it_is_made_once_and_anew_when_a_file_has_changed(source, in_this_proces
     assert rows["kind"].to_pylist() == [1] * 4
 
 
-def test_what_the_feed_reads_is_left_alone(sim_dataset, in_this_process, capsys):
-    place = (sim_dataset, "feature_spec.yaml")
-    assert readable.readable_dataset(*place) == place
-    assert in_this_process == [] and capsys.readouterr().err == ""
-    assert not (sim_dataset / "parquet-cache").exists()
-
-
 @pytest.mark.parametrize("command", ["train", "data transcode"])
 def test_users_whose_layout_is_not_told_in_full_are_refused(tmp_path, command):
     users = write_users_dataset(tmp_path / "users", [[[5, 9]]])
@@ -102,25 +96,34 @@ def test_users_whose_layout_is_not_told_in_full_are_refused(tmp_path, command):
     assert not (tmp_path / "made").exists()
 
 
-def test_channels_that_do_not_fit_are_refused_before_anything_is_made(source, in_this_process):
+def test_what_is_refused_leaves_no_cache_and_those_that_are_there(
+    source, sim_dataset, in_this_process, capsys
+):
     with pytest.raises(SpecError, match="positive_history"):
         readable.readable_dataset(source, "feature_spec.yaml", BEHAVIOUR)
-    assert in_this_process == [] and not (source / "parquet-cache").exists()
-
-
-def test_rows_that_are_refused_leave_no_cache(source, in_this_process):
-    (source / "test.csv").write_text("0,1.5,3\n")
+    test, rows = source / "test.csv", (source / "test.csv").read_text()
+    test.write_text("0,1.5,3\n")
     with pytest.raises(MerlinSimError, match=r"test.csv, row 1: kind: .*found 3"):
         readable.readable_dataset(source, "feature_spec.yaml")
-    assert not (source / "parquet-cache").exists()
-
-
-def test_rows_that_are_refused_leave_the_caches_that_are_there(source, in_this_process):
+    cache = source / "parquet-cache"
+    assert not cache.exists()
+    test.write_text(rows)
     place, _ = readable.readable_dataset(source, "feature_spec.yaml")
-    (source / "test.csv").write_text("0,1.5,3\n")
+    test.write_text("0,1.5,3\n")
     with pytest.raises(MerlinSimError, match="found 3"):
         readable.readable_dataset(source, "feature_spec.yaml")
-    assert list((source / "parquet-cache").iterdir()) == [place]
+    assert list(cache.iterdir()) == [place]
+    shutil.rmtree(cache)
+    cache.write_text("a file")
+    cannot = "cannot be written: .*`merlin-sim data transcode --input"
+    with pytest.raises(MerlinSimError, match=cannot):
+        readable.readable_dataset(source, "feature_spec.yaml")
+    capsys.readouterr()
+    in_this_process.clear()
+    fed = (sim_dataset, "feature_spec.yaml")  # what the feed reads is left alone
+    assert readable.readable_dataset(*fed) == fed
+    assert in_this_process == [] and capsys.readouterr().err == ""
+    assert not (sim_dataset / "parquet-cache").exists()
 
 
 def test_whoever_waited_while_rows_were_refused_looks_for_itself(source):
@@ -163,39 +166,6 @@ def test_what_a_killed_transcoding_left_is_never_read(source, in_this_process):
     again, _ = readable.readable_dataset(source, "feature_spec.yaml")
     assert again == place and not partial.exists()
     assert pq.read_table(place / "train" / "part.0.parquet").num_rows == 64
-
-
-def test_a_directory_that_cannot_be_written_is_refused_with_the_way_out(source, in_this_process):
-    (source / "parquet-cache").write_text("a file")
-    with pytest.raises(
-        MerlinSimError, match="cannot be written: .*`merlin-sim data transcode --input"
-    ):
-        readable.readable_dataset(source, "feature_spec.yaml")
-
-
-def test_of_several_ranks_one_makes_it_and_the_others_wait(source):
-    spec = read_spec(source / "feature_spec.yaml")
-    begun, go, made = threading.Event(), threading.Event(), []
-
-    def transcode(place):
-        begun.set()
-        assert go.wait(100)
-        made.append(place)
-        Transcoder(spec, source).transcode(place)
-
-    places = []
-
-    def rank():
-        places.append(parquet_cache(source, "feature_spec.yaml", spec, transcode))
-
-    ranks = [threading.Thread(target=rank) for _ in range(3)]
-    for thread in ranks:
-        thread.start()
-    assert begun.wait(100) and not places
-    go.set()
-    for thread in ranks:
-        thread.join(100)
-    assert len(made) == 1 and places == made * 3
 
 
 def test_a_transcoding_whose_run_was_killed_is_waited_for(source):

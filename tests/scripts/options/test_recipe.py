@@ -99,19 +99,16 @@ def test_a_model_that_is_named_keeps_its_own_options(own):
     assert asked.model_options.keys() - other.model_options.keys() == {"attention_sums"}  # no such
 
 
-def test_the_published_recipe_can_be_asked_for(own):
-    config, said = configured(own, "--preset", "published")
-    assert config == RunConfig(dataset_dir=own) and said == ""
-
-
-def test_another_dataset_is_trained_as_published(sim_dataset, tmp_path):
+def test_the_published_recipe_is_asked_for_or_is_that_of_another_dataset(
+    own, sim_dataset, tmp_path
+):
+    assert configured(own, "--preset", "published") == (RunConfig(dataset_dir=own), "")
     assert configured(sim_dataset) == (RunConfig(dataset_dir=sim_dataset), "")
     rules = {"equal_times": "item"}  # as of amazon-books
     operator = {"operator": "GroupHistories", "config": {"rules": rules}}
-    (tmp_path / "workflow.json").write_text(json.dumps({"operators": [operator]}))
-    assert not is_own_log(tmp_path)
-    (tmp_path / "workflow.json").write_text("no JSON")
-    assert not is_own_log(tmp_path)
+    for text in (json.dumps({"operators": [operator]}), "no JSON"):
+        (tmp_path / "workflow.json").write_text(text)
+        assert not is_own_log(tmp_path)
 
 
 def test_a_model_that_goes_on_has_the_options_of_its_checkpoint(own, tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import click
-import pytest
 from in_process import answer
 
 from merlin_sim.scripts.main import cli
@@ -27,27 +26,21 @@ def test_the_help_of_each_command_fits_on_a_screen():
     assert {name: count for name, count in lines.items() if count >= 60} == {}
 
 
-def test_train_shows_the_common_options_and_where_the_others_are():
+def test_train_shows_the_common_options_or_all_of_them():
     found = answer("train", "--help").stdout
     assert "--global_batch_size INTEGER" in found and "--gradient_exchange" not in found
     assert "merlin-sim train --helpfull" in found
-
-
-def test_helpfull_shows_all_options():
-    found = answer("train", "--helpfull")
-    assert found.returncode == 0
+    full = answer("train", "--helpfull")
+    assert full.returncode == 0
     shown = [param for param in all_commands()["train"].params if not param.hidden]
-    assert [opt for param in shown for opt in param.opts if opt not in found.stdout] == []
-    assert "--disable_cache" not in found.stdout  # accepted, and without meaning
+    assert [opt for param in shown for opt in param.opts if opt not in full.stdout] == []
+    assert "--disable_cache" not in full.stdout  # accepted, and without meaning
 
 
-@pytest.mark.parametrize("given", [("--model_type", "sdim"), ("--model_type=sdim",)])
-def test_the_help_of_a_model_is_its_own_options(given):
-    found = answer("train", *given, "--help").stdout
-    assert "Options of sdim" in found and "--hashes INTEGER" in found
-    assert "--bottom_mlp_dims" not in found and "--epochs" not in found
-
-
-def test_an_unknown_model_has_no_help():
+def test_the_help_of_a_model_is_its_own_options():
+    for given in (("--model_type", "sdim"), ("--model_type=sdim",)):
+        found = answer("train", *given, "--help").stdout
+        assert "Options of sdim" in found and "--hashes INTEGER" in found
+        assert "--bottom_mlp_dims" not in found and "--epochs" not in found
     found = answer("plan", "--model_type", "nothing", "--help")
     assert found.returncode == 2 and "`model_type` should be one of dlrm" in found.stderr
