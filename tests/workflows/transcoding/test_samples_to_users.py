@@ -305,7 +305,7 @@ def test_a_dataset_without_negative_histories_has_users_too(tmp_path):
 
 
 @pytest.mark.slow
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.lists(st.lists(st.integers(1, 4), min_size=2, max_size=9), min_size=1, max_size=4))
 def test_users_come_back_or_a_cut_history_repeats(histories):
     """Of few items histories repeat: then the order of samples is unknown, and never guessed."""
