@@ -1,137 +1,339 @@
-"""The whole way as a person walks it, each step a process of its own.
+"""The whole way: log, dataset, training, a servable that is moved, a server with nothing else.
 
-Logs -> dataset -> trained model -> servable, moved -> a server that has nothing else -> scores.
+The log has numbers, lists, vectors, moments in milliseconds, and the context of interactions.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
+import psutil
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from evaluated import evaluation_of
-from raw_events import events_of_test_rows
-from serving_process import reached, run_command, serving
-from triton_calls import infer, infer_events
+from feature_logs import FEATURES, OPTIONS, feature_log, write_features
+from in_process import run
+from serving_process import reached, serving
 
-from merlin_sim.dataloader.open_loader import open_loader
-from merlin_sim.foundation.ranks import Ranks
+from merlin_sim.foundation.requests import RequestError
+from merlin_sim.models import build_model
 from merlin_sim.parallel.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.serving.triton.export import restore_model
-from merlin_sim.training.evaluation.evaluate import evaluate
-from merlin_sim.training.evaluation.prediction import Predictor
-from merlin_sim.training.run_log import RunLog
+from merlin_sim.serving.encoder import EventEncoder
+from merlin_sim.serving.score_file import score_file
+from merlin_sim.serving.scorer import Scorer
+from merlin_sim.serving.servable import Servable
+from merlin_sim.serving.signatures import plain_batch
+from merlin_sim.serving.triton.export import export_model, restore_model
 
-pytest.importorskip("pytriton")
-pytest.importorskip("tritonclient.http")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-
-PREPROCESS = ["--max_sequence_length", 20]
-MODEL = ["--model_type", "din", "--embedding_dim", 4]
-TRAINING = ["--epochs", 3, "--global_batch_size", 128, "--lr", 0.03, "--seed", 5]
+MODEL = ("--model_type", "twin", "--embedding_dim", 4, "--long_seq_length", 8, "--top_k", 3)
+TRAINING = ("--epochs", 1, "--global_batch_size", 64, "--lr", 0.02, "--seed", 3)
 METRICS = ("auc", "log_loss", "gauc", "calibration_error")
+CONTEXT = """
+  device: {type: category, of: interaction}
+  hour: {type: number, of: interaction, buckets: [6, 12, 18]}
+timestamp_unit: ms
+time_intervals: hours"""
 
 
-class RecordingPredictor(Predictor):
-    """Keeps the score of every row that is evaluated."""
-
-    def __init__(self, model):
-        super().__init__(model)
-        self.scores = []
-
-    def of_given(self, given, feed, keep=()):
-        found = super().of_given(given, feed, keep)
-        self.scores.append(found.scores)
-        return found
+@pytest.fixture(scope="module")
+def log():
+    found, random = feature_log(), np.random.default_rng(5)
+    device = np.array(["phone", "tv"])[random.integers(0, 2, len(found))]
+    return found.assign(device=device, hour=random.integers(0, 24, len(found)).astype(float))
 
 
-def evaluated(dataset, checkpoints):
-    """What a run's evaluation computes: the metrics, and each test row's score."""
-    model = restore_model(CheckpointStore(checkpoints).load(), dataset)
-    columns = [*model.channels.served, model.channels.label]
-    feed = open_loader(dataset, "test", columns, 32, Ranks())
-    predict = RecordingPredictor(model)
-    evaluation, _ = evaluate(predict, feed, Ranks(), RunLog(None), "user_id")
-    return evaluation.to_dict(), np.concatenate(predict.scores)
+def milliseconds(times):
+    return times.astype("datetime64[ns]").astype("int64") // 10**6
 
 
-def ids_of(rows):
-    """Test rows as the model `ids` takes them."""
-    tensors = {name: np.array(rows[name]) for name in ("user_id", "item_id_trgt", "cat_id_trgt")}
-    for name in ("item_id_pos", "cat_id_pos"):
-        lengths = [len(values) for values in rows[name]]
-        tensors[f"{name}__values"] = np.concatenate(rows[name]).astype(np.int64)
-        tensors[f"{name}__offsets"] = np.cumsum([0, *lengths]).astype(np.int32)
-    return tensors
-
-
-def same(found, expected):
-    """Whether metrics agree where scores differ in their last digit.
-
-    The AUC counts scores between thresholds: one that falls on the other side of its threshold
-    moves it by half a pair, of which there are about a thousand here.
-    """
-    return all(found[name] == pytest.approx(expected[name], abs=5e-4) for name in METRICS) and (
-        found["log_loss"] == pytest.approx(expected["log_loss"], abs=1e-6)
+@pytest.fixture(scope="module")
+def walked(log, tmp_path_factory):
+    """Every step by its command; the servable is elsewhere then, and the rest put away."""
+    home = tmp_path_factory.mktemp("home")
+    work = home / "work"
+    work.mkdir()
+    log.assign(when=milliseconds(log["when"])).to_parquet(work / "log.parquet")
+    text = FEATURES.replace("[NormalizeMinMax]", "[LogOp, NormalizeMinMax]")
+    features = write_features(
+        work / "features.yaml", text.replace("\ntime_intervals: hours", CONTEXT)
+    )
+    labels = ("--label_column", "clicked", "--features", features)
+    run("preprocess", "log", work / "log.parquet", "--output_path", work / "d", *OPTIONS, *labels)
+    saved = ("--results_dir", work / "run", "--save_checkpoint_path", work / "run/checkpoints")
+    run("train", "--dataset_dir", work / "d", *MODEL, *TRAINING, *saved)
+    source = ("--load_checkpoint_path", work / "run/checkpoints", "--dataset_dir", work / "d")
+    inferred = run("inference", *source, "--results_dir", work / "inference")
+    run("export", *source, "--output", work / "servable")
+    (home / "elsewhere").mkdir()
+    (work / "servable").rename(home / "elsewhere/model")
+    work.rename(home / "put away")
+    return SimpleNamespace(
+        servable=home / "elsewhere/model", work=work, kept=home / "put away", inferred=inferred
     )
 
 
 @pytest.fixture(scope="module")
-def walked(raw_logs, tmp_path_factory):
-    """Everything up to the servable, moved away; of the rest only what a caller knows is left."""
-    home = tmp_path_factory.mktemp("home")
-    work = home / "work"
-    dataset, run, servable = (work / name for name in ("dataset", "run", "servable"))
-    source = ["--amazon_dataset_path", raw_logs, "--output_path", dataset]
-    run_command("preprocess", "amazon-books", *source, *PREPROCESS)
-    saved = ["--results_dir", run, "--save_checkpoint_path", run / "checkpoints"]
-    run_command("train", "--dataset_dir", dataset, *MODEL, *TRAINING, *saved)
-    source = ["--load_checkpoint_path", run / "checkpoints", "--dataset_dir", dataset]
-    run_command("export", *source, "--output", servable)
+def servable(walked):
+    return Servable.open(walked.servable)
 
-    known = {
-        "rows": pq.read_table(dataset / "test").to_pydict(),
-        "events": events_of_test_rows(dataset, raw_logs / "reviews_Books.json"),
-        "evaluation": json.loads((run / "evaluation.json").read_text()),
-        "logged": [json.loads(line) for line in (run / "log.json").read_text().splitlines()][-1],
+
+@pytest.fixture(scope="module")
+def encoder(servable):
+    return EventEncoder(servable)
+
+
+@pytest.fixture(scope="module")
+def scorer(servable):
+    return Scorer(servable)
+
+
+def event_of(log, who, candidates=None):
+    """The user's last row as a request: everything as the log has it."""
+    rows = log[log["who"] == who]
+    last, before = rows.iloc[-1], rows[:-1]
+    taken = before[before["clicked"] == 1]
+    since = (last["when"] - taken["when"]).dt.total_seconds() / 3600
+    return {
+        "who": who,
+        "income": float(last["income"]),
+        "age": None if np.isnan(last["age"]) else float(last["age"]),
+        "place": float(last["place"]),
+        "place_lag_1": float(before["place"].iloc[-1]),
+        "place_lag_3": float(before["place"].iloc[-3]) if len(before) > 2 else None,
+        "device": last["device"],
+        "hour": last["hour"],
+        "when": str(last["when"]),
+        "history": taken["what"].tolist(),
+        "when_since_pos": since.tolist(),
+        "candidates": candidates or [last["what"]],
     }
-    known["again"], known["scores"] = evaluated(DatasetDirectory.open(dataset), run / "checkpoints")
-    elsewhere = home / "elsewhere"
-    elsewhere.mkdir()
-    servable.rename(elsewhere / "model")
-    work.rename(home / "put away")
-    return elsewhere, work, known
 
 
-def test_what_is_served_are_the_scores_that_the_run_evaluated(walked):
-    elsewhere, work, known = walked
-    rows, expected = known["rows"], known["scores"]
-    assert len(expected) == len(known["events"]) == known["evaluation"]["rows"] > 20
-    assert np.ptp(expected) > 0.1
-    # The rows' scores are the run's: computed again, they give the metrics that it logged.
-    assert same(known["again"], known["evaluation"])
-    assert same({name: known["logged"][f"test_{name}"] for name in METRICS}, known["again"])
+@pytest.fixture(scope="module")
+def rows(walked):
+    return pq.read_table(walked.kept / "d/test").to_pandas()
 
-    assert not work.exists()
+
+@pytest.fixture(scope="module")
+def expected(walked, rows):
+    """What the model itself gives the rows of test, by user, in their order."""
+    dataset = DatasetDirectory.open(walked.kept / "d")
+    model = restore_model(CheckpointStore(walked.kept / "run/checkpoints").load(), dataset)
+    users = pd.read_parquet(walked.kept / "d/categories/who.parquet").set_index("id")["key"]
+    scores = model.predict(dataset, batch_size=16)[:, 0]
+    return dict(zip(users.loc[rows["who"]], scores, strict=True))
+
+
+@pytest.fixture(scope="module")
+def evaluation(walked, expected):
+    """What the run evaluated, logged and inferred."""
+    assert "auc" in walked.inferred.lower()
+    found = json.loads((walked.kept / "run/evaluation.json").read_text())
+    logged = json.loads((walked.kept / "run/log.json").read_text().splitlines()[-1])
+    assert found["rows"] == len(expected) > 20
+    assert_same({name: logged[f"test_{name}"] for name in METRICS}, found)
+    return found
+
+
+def assert_same(found, wanted):
+    """Metrics agree where scores differ in their last digit.
+
+    The AUC counts scores between thresholds: one that falls on the other side of its threshold
+    moves it by half a pair, of which there are about a thousand here.
+    """
+    for name in METRICS:
+        assert found[name] == pytest.approx(wanted[name], abs=5e-4), name
+    assert found["log_loss"] == pytest.approx(wanted["log_loss"], abs=1e-6)
+
+
+def test_what_a_server_answers_are_the_scores_that_the_run_evaluated(
+    walked, encoder, log, rows, expected, evaluation
+):
+    pytest.importorskip("pytriton")
+    calls, errors = pytest.importorskip("triton_calls"), pytest.importorskip("tritonclient.utils")
+    events = [event_of(log, who) for who in expected]
+    elsewhere = walked.servable.parent
+    assert not walked.work.exists()
     environment = {"PATH": os.environ["PATH"], "HOME": str(elsewhere)}
-    with serving(elsewhere / "model", cwd=elsewhere, env=environment) as process:
+    with serving(walked.servable, "--no_standby", cwd=elsewhere, env=environment) as process:
         server = reached(process)
-        answers = {
-            "raw events": infer_events(server, "http", known["events"])[:, 0],
-            "ids": infer(server, "http", "ids", ids_of(rows), "score")[:, 0],
-        }
-        process.terminate()
-        assert process.wait(200) == 0
-    for name, scores in answers.items():
-        np.testing.assert_allclose(scores, expected, atol=1e-5, err_msg=name)
-        found = evaluation_of(rows["label"], scores, rows["user_id"]).to_dict()
-        assert same(found, known["evaluation"]), name
+        of_events = calls.infer_events(server, "http", events)[:, 0]
+        tensors = plain_batch([encoder.encode(encoder.parse(e)) for e in events], encoder.columns)
+        of_columns = calls.infer(server, "http", "ids", tensors, "score")[:, 0]
+        reason = "place: expected a number of which LogOp, NormalizeMinMax makes a finite one"
+        with pytest.raises(errors.InferenceServerException, match=reason) as refused:
+            calls.infer_events(server, "http", [{**events[0], "place": -5}])
+        assert refused.value.status() == "400"
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.kill()
+        _, alive = psutil.wait_procs(children, timeout=100)
+        assert len(children) > 2 and not alive
+    for scores in (of_events, of_columns):
+        np.testing.assert_allclose(scores, [*expected.values()], atol=1e-5)
+        assert_same(evaluation_of(rows["label"], scores, rows["who"]).to_dict(), evaluation)
+    for path in walked.servable.rglob("*"):  # nothing in it says where it came from
+        assert path.is_dir() or str(walked.work).encode() not in path.read_bytes(), path.name
 
 
-def test_nothing_in_it_reports_where_it_came_from(walked):
-    elsewhere, work, _ = walked
-    for path in (elsewhere / "model").rglob("*"):
-        assert path.is_dir() or str(work).encode() not in path.read_bytes(), path.name
+def with_times(log, event):
+    """The event with the times of its interactions in place of their intervals."""
+    rows = log[(log["who"] == event["who"])][:-1]
+    given = {name: value for name, value in event.items() if name != "when_since_pos"}
+    return {**given, "history_times": rows[rows["clicked"] == 1]["when"].tolist()}
+
+
+@pytest.mark.parametrize("kind", ["dates.jsonl", "milliseconds.jsonl", "text.csv", "parquet"])
+def test_raw_events_get_the_scores_of_their_rows(
+    log, encoder, scorer, servable, expected, kind, tmp_path
+):
+    """A moment and times are read as the workflow reads the log's, ready intervals as they are."""
+    users = list(expected)[: None if kind == "dates.jsonl" else 12]
+    events = [with_times(log, event_of(log, who)) for who in users]
+    for event in events:
+        event["when"] = pd.Timestamp(event["when"])
+        if kind != "parquet":
+            as_given = str if kind == "dates.jsonl" else lambda time: time.value // 10**6
+            event["when"] = as_given(event["when"])
+            event["history_times"] = [as_given(time) for time in event["history_times"]]
+    source, output = tmp_path / f"events.{kind}", tmp_path / "scores.parquet"
+    if kind == "text.csv":
+        frame = pd.DataFrame(events)
+        for name in ("history", "candidates", "history_times"):
+            frame[name] = ["|".join(map(str, values)) for values in frame[name]]
+        frame.to_csv(source, index=False)
+    elif kind == "parquet":
+        pq.write_table(pa.Table.from_pylist(events), source)
+    else:
+        source.write_text("\n".join(map(json.dumps, events)))
+    if kind == "dates.jsonl":
+        run("score", servable.path, "--input", source, "--output", output)
+    else:
+        score_file(scorer, encoder, source, output)
+    scores = [one for (one,) in pq.read_table(output)["scores"].to_pylist()]
+    np.testing.assert_allclose(scores, [expected[who] for who in users], atol=1e-5)
+    assert np.ptp([*expected.values()]) > 0.05
+
+
+def test_the_example_of_a_model_is_scored(servable, scorer, encoder):
+    event = json.loads(run("score", servable.path, "--example"))
+    assert set(event) == {
+        "who", "income", "age", "place", "place_lag_1", "place_lag_3", "device", "hour", "when",
+        "history", "history_times", "candidates",
+    }  # fmt: skip
+    whole = event["candidates"][0]
+    assert {"what", "brand", "price", "weight", "released", "genres", "look", "size"} == set(whole)
+    assert len(whole["look"]) == 4 and all(genre[0] == "g" for genre in whole["genres"])
+    encoded = encoder.encode(encoder.parse(event))
+    assert not encoded.unseen_user and not encoded.unseen_candidates.any()
+    (scores,) = scorer.score_events([encoded])
+    assert len(scores) == 2
+
+
+def test_one_user_with_many_candidates_is_scored_as_rows_are(servable, encoder, log):
+    items = log["what"].unique().tolist()
+    event = encoder.encode(encoder.parse(event_of(log, log["who"].iloc[0], items)))
+    together = Scorer(servable, one_user_from=2).score_events([event])[0]
+    apart = Scorer(servable, one_user_from=None).score_events([event])[0]
+    np.testing.assert_allclose(together, apart, atol=1e-5)
+    assert np.ptp(together) > 0.01
+
+
+@pytest.fixture(scope="module")
+def towers(log, tmp_path_factory):
+    """Towers that are not trained, of a log with contexts alone."""
+    home = tmp_path_factory.mktemp("towers")
+    log.drop(columns=["genres", "look"]).to_parquet(home / "log.parquet")
+    features = write_features(home / "f.yaml", f"features:{CONTEXT.partition('timestamp')[0]}")
+    words = ["--label_column", "clicked", "--features", features, "--output_path", home / "d"]
+    run("preprocess", "log", home / "log.parquet", *OPTIONS, *words)
+    dataset = DatasetDirectory.open(home / "d")
+    model = build_model("two_tower", dataset.schema, embedding_dim=4)
+    found = Servable.open(export_model(model, dataset, home / "servable"))
+    return EventEncoder(found), Scorer(found)
+
+
+@pytest.mark.parametrize("model_type", ["twin", "two_tower"])
+def test_a_context_counts_and_one_that_nobody_had_is_as_one_that_is_missing(
+    encoder, scorer, log, model_type, request
+):
+    event = event_of(log, log["who"].iloc[0])
+    if model_type == "two_tower":
+        encoder, scorer = request.getfixturevalue("towers")
+    devices = ["phone", "tv", "a device that nobody had", "another one", None]
+    events = [{**event, "device": device} for device in devices]
+    found = scorer.score_events([encoder.encode(encoder.parse(one)) for one in events])
+    phone, tv, unknown, other, missing = (scores[0] for scores in found)
+    assert phone != tv and unknown not in (phone, tv)
+    assert unknown == other == missing  # id 0
+
+
+def test_what_an_item_has_of_its_own_may_be_given_and_is_missing_of_an_unseen_one(encoder, log):
+    item = log.iloc[0]
+    own = {"what": item["what"], "price": float(item["price"]), "genres": list(item["genres"])}
+    own |= {"weight": float(item["weight"]), "size": item["size"]}
+    own |= {"released": str(item["released"])}
+    own |= {"look": None if item["look"] is None else list(item["look"])}
+    dear = {"what": item["what"], "price": 9e3}
+    unseen = ["never seen", {"what": "new", "price": None}]
+    event = event_of(log, item["who"], [item["what"], own, dear, *unseen])
+    targets = encoder.encode(encoder.parse(event)).targets
+    for name, values in targets.items():
+        np.testing.assert_allclose(values[0], values[1], atol=1e-5, err_msg=name)
+    price = targets["price_trgt"]
+    assert price[2] > price[0] and price[3] == price[4]
+    for name in ("look_trgt", "genres", "weight_trgt", "size_trgt"):
+        assert not targets[name][3:].any(), name
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"place": ...}, "expected the key 'place'"),
+        ({"place": None}, "place: expected a number"),
+        ({"place": "near"}, "place: expected a number"),
+        ({"when": "soon"}, "when: expected a date and time"),
+        ({"income": "much"}, "income: expected a number, received 'much'"),
+        ({"look": [1, 2]}, r"candidates\[0\].look: expected 4 numbers"),
+        ({"colour": 1}, "expected only what, brand, weight"),
+        ({"place": "\ud800"}, "place: expected text, received a lone surrogate"),
+        ({"income": "\ud800"}, "income: expected text, received a lone surrogate"),
+        ({"income": 2**70}, "income: expected a whole number of 64 bits"),
+        ({"when": "\ud800"}, "when: expected text, received a lone surrogate"),
+        ({"genres": ["g1", "\ud800"]}, r"candidates\[0\].genres: expected text, received a lone"),
+    ],
+)
+def test_what_is_wrong_with_a_request_is_said(change, reason, encoder, log):
+    event = event_of(log, log["who"].iloc[0])
+    changed = {**event, **change}
+    if not set(change) <= set(event):
+        changed = {**event, "candidates": [{"what": "i1", **change}]}
+    changed = {name: value for name, value in changed.items() if value is not ...}
+    with pytest.raises(RequestError, match=reason):
+        encoder.encode(encoder.parse(changed))
+
+
+@pytest.mark.parametrize("value", ["\ud800", 2**70, 10**400, float("nan"), "", {}], ids=ascii)
+def test_whatever_stands_anywhere_is_read_or_refused(log, encoder, value):
+    """An event that ended otherwise would end those that are scored beside it."""
+    event = event_of(log, log["who"].iloc[0])
+    item, timed = {"what": event["candidates"][0]}, with_times(log, event)
+    several = [value] * len(event["history"])
+    given = [{**event, name: value} for name in event]
+    given += [
+        {**event, "candidates": [{**item, name: value}]} for name in encoder.numbers.item_fields
+    ]
+    given += [{**event, name: [*event[name], value]} for name in ("history", "candidates")]
+    given += [{**event, "when_since_pos": several}]
+    given += [{**timed, "history_times": several}, {**timed, "when": value}]
+    for one in given:
+        try:
+            encoder.encode(encoder.parse(one))
+        except RequestError as error:
+            str(error).encode()

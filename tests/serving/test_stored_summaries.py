@@ -27,19 +27,17 @@ RECENT, LENGTH = 3, 20
 
 
 @pytest.fixture(scope="module")
-def summing_model(make_model):
-    """It reads the 3 newest positions and a summary of up to 20."""
-    return make_model("stca", history_prototypes=4, recent_length=RECENT)
+def exported(make_model, dataset, tmp_path_factory):
+    """Models that read the 3 newest positions and a summary of up to 20, by their histories' form.
 
-
-@pytest.fixture(scope="module")
-def exported(summing_model, dataset, tmp_path_factory):
-    """Its servables by how they have histories, each with its scorer."""
+    Each with its servable and scorer.
+    """
     found = {}
-    for form in ("ragged", "padded"):
+    for form, kind in (("ragged", "stca"), ("padded", "din")):
+        model = make_model(kind, history_prototypes=4, recent_length=RECENT)
         path = tmp_path_factory.mktemp("summing") / form
-        export_model(summing_model, dataset, path, pad=form == "padded")
-        found[form] = Servable.open(path), Scorer(Servable.open(path))
+        servable = Servable.open(export_model(model, dataset, path, pad=form == "padded"))
+        found[form] = servable, Scorer(servable), model
     return found
 
 
@@ -84,11 +82,9 @@ def own_users(events, most=6):
     ]
 
 
-def test_the_servable_scores_whole_histories_as_the_model_does(
-    exported, summing_model, dataset, events
-):
-    expected = summing_model.predict(dataset, batch_size=32)[:, 0]
-    for servable, scorer in exported.values():
+def test_the_servable_scores_whole_histories_as_the_model_does(exported, dataset, events):
+    for servable, scorer, model in exported.values():
+        expected = model.predict(dataset, batch_size=32)[:, 0]
         scores = scores_of(scorer, EventEncoder(servable), events)
         np.testing.assert_allclose(scores, expected, atol=1e-5)
 
@@ -98,7 +94,7 @@ def test_a_stored_summary_gives_the_scores_of_the_whole_history(
     exported, store, events, form, candidates
 ):
     """Appended bit by bit, read in between, with an interaction that comes late."""
-    servable, scorer = exported[form]
+    servable, scorer, _ = exported[form]
     events = [{**e, "candidates": e["candidates"][:1] * candidates} for e in own_users(events)]
     plain = EventEncoder(servable)
     stored = EventEncoder(servable, histories=CountedReads(store, "events"))

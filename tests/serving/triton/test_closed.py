@@ -20,6 +20,8 @@ from redis_server import redis_server
 from serving_process import reached, serving
 
 from merlin_sim.serving.histories.open_store import open_store
+from merlin_sim.serving.settings import ServerOptions
+from merlin_sim.serving.triton.serve import Server
 
 pytest.importorskip("pytriton")
 pytest.importorskip("tritonclient.grpc")
@@ -49,20 +51,16 @@ def certificate(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(servable, certificate, tmp_path_factory):
-    """A server that listens everywhere, with a token and TLS; killed, it leaves nothing."""
+    """A server that listens everywhere, with a token and certificates."""
     token = tmp_path_factory.mktemp("token") / "token"
     token.touch(0o600)
     token.write_text(f"{TOKEN}\n")
-    words = ["--host=0.0.0.0", "--no_standby", f"--token_file={token}"]
-    words += [f"--tls_certificate={certificate[0]}", f"--tls_key={certificate[1]}"]
-    with serving(servable.path, *words) as process:
-        found = reached(process)
-        found.process = psutil.Process(process.pid)
-        yield found
-        children = found.process.children(recursive=True)
-        process.kill()
-        _, alive = psutil.wait_procs(children, timeout=100)
-        assert len(children) > 2 and not alive
+    options = ServerOptions(
+        "0.0.0.0", http_port=0, grpc_port=0, metrics_port=0, token_file=token, standby=False,
+        tls_certificate=certificate[0], tls_key=certificate[1], start_timeout=400,
+    )  # fmt: skip
+    with Server(servable, options) as running:
+        yield running
 
 
 def ask(server, certificate, path, headers=ALLOWED, port=None):
@@ -104,12 +102,13 @@ def test_nothing_is_answered_without_encryption_nor_over_grpc_to_other_machines(
             grpc.channel_ready_future(channel).result(timeout=1)
     listening = {
         one.laddr.port: one.laddr.ip
-        for one in server.process.net_connections("tcp")
+        for one in psutil.Process().net_connections("tcp")
         if one.status == psutil.CONN_LISTEN
     }
     assert listening[server.http_port] == "0.0.0.0"
     assert listening[server.grpc_port].removeprefix("::ffff:") == "127.0.0.1"
-    for process in server.process.children(recursive=True):  # they listen on sockets in a folder
+    tree = psutil.Process(server.replicas.active.process.pid)
+    for process in (tree, *tree.children(recursive=True)):  # Triton listens on sockets in a folder
         assert not process.net_connections("tcp")
 
 
