@@ -66,6 +66,18 @@ def test_what_cannot_score_or_rules_of_what_nobody_knows_are_refused_at_once(
         RecommendEndpoint(towers.servable.path, index_path, tmp_path / "rules.yaml", 500)
 
 
+def test_a_body_is_a_text_for_triton_and_its_answer_a_body(endpoint):
+    body = '{"user": "Ä"}'.encode()
+    (tensor,) = json.loads(endpoint.ask(body))["inputs"]
+    assert tensor["data"] == [body.decode()] and tensor["shape"] == [1, 1]
+    content = json.dumps({"outputs": [{"name": "answer", "data": ['{"items": ["Ä"]}']}]})
+    assert endpoint.body_of(content.encode()) == '{"items": ["Ä"]}'.encode()
+    with pytest.raises(RequestError, match="expected UTF-8, found byte 0xff"):
+        endpoint.ask(b'"\xff"')
+    with pytest.raises(RequestError, match="at most 65,536 bytes, received 65,537"):
+        endpoint.ask(b" " * 65_537)
+
+
 RETRIEVED = 30
 
 
