@@ -27,6 +27,8 @@ BEGIN, END = "<!-- records -->\n", "<!-- end of records -->"
 CHOOSING = "purchases-light"
 """The log whose AUC stands in the table for choosing a model."""
 NOTHING = "No record is kept of this version yet: `make bench-records` takes them.\n"
+GPU_COMMAND = "`merlin-sim train --amp --xla --benchmark`, users"
+"""The row of docs/gpu.md that README shows."""
 HEADLINES = {
     "training step, the median one": "training steps at {} times its rate",
     "whole run with evaluation, from the start of the command": "whole runs in 1/{} of its time",
@@ -122,6 +124,22 @@ def headline(records: Sequence[Record]) -> str:
     return f"Beside the published code itself, on the same samples and a CPU:\n\n{''.join(lines)}"
 
 
+def gpu_headline(page: Path = REPOSITORY / "docs/gpu.md") -> str:
+    """Write README's line on GPUs, of the table that docs/gpu.md has of its visits."""
+    rows = [line.strip("| \n").split(" | ") for line in page.read_text().splitlines()]
+    (cards,) = (row[1:] for row in rows if row[0] == "what" and len(row) > 2)
+    (rates,) = (row[1:] for row in rows if row[0].startswith(GPU_COMMAND))
+    found = []
+    for card, rate in zip(cards, rates, strict=True):
+        samples, times = re.fullmatch(r"([\d,]+) \(([\d.]+)x\)", rate).groups()
+        found.append(f"{times} times its rate on an {card} ({samples} samples/s)")
+    said = ", at ".join(found)
+    return (
+        "On a GPU, in float16 with XLA, one run each ([On a GPU](docs/gpu.md)): `train` at "
+        f"{said}.\n"
+    )
+
+
 def rendered(page: str, text: str) -> str:
     """Put a text between the two marks of a page."""
     before, _, rest = page.partition(BEGIN)
@@ -158,7 +176,7 @@ def pages(records: Sequence[Record]) -> dict[Path, str]:
     texts = {
         "docs/benchmarks.md": "\n".join(map(section, records)) or NOTHING,
         "docs/quality.md": quality(),
-        "README.md": f"{headline(records)}\n{models_overview()}",
+        "README.md": f"{headline(records)}\n{gpu_headline()}\n{models_overview()}",
     }
     return {
         REPOSITORY / name: rendered((REPOSITORY / name).read_text(), text)
