@@ -42,21 +42,43 @@ def launch(monkeypatch):
     return join
 
 
-def test_a_rank_that_sees_its_own_gpu_starts(launch, monkeypatch):
+def test_which_ranks_may_start(launch, monkeypatch):
+    assert launch(gpus=2) == Ranks(), "a process alone may see several GPUs"
+    assert launch(installed=False) == Ranks(), "without Horovod a process is alone"
+    assert launch(launched=4, joined=4).size == 4, "ranks may share a CPU"
     monkeypatch.setenv("MERLIN_SIM_GPU", "5")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
     assert launch(launched=4, joined=4, gpus=1, local_rank=3) == Ranks(3, 4, 3, 4)
 
 
-def test_ranks_that_see_all_gpus_are_refused(launch):
-    with pytest.raises(MerlinSimError, match="each rank should see one GPU. Received: 2 of them"):
-        launch(launched=2, joined=2, gpus=2, local_rank=1)
-    with pytest.raises(MerlinSimError, match="sets CUDA_VISIBLE_DEVICES before it imports"):
-        collectives.joined()  # as `compile` and `fit` ask in a program of one's own
-
-
-def test_a_process_alone_may_see_several_gpus(launch):
-    assert launch(gpus=2) == Ranks()
+@pytest.mark.parametrize(
+    ("started", "said"),
+    [
+        (
+            {"launched": 2, "joined": 2, "gpus": 2, "local_rank": 1},
+            "each rank should see one GPU. Received: 2 of them",
+        ),
+        (
+            {"launched": 3, "joined": 3, "gpus": 2},
+            "3 ranks were started on a machine with 2 GPUs",
+        ),
+        (
+            {"launched": 2, "joined": 1},
+            "built without MPI.*HOROVOD_WITH_MPI=1 make setup",
+        ),
+        (
+            {"launched": 2, "installed": False},
+            "2 processes .* Horovod is not.*HOROVOD=1 make setup",
+        ),
+    ],
+    ids=["all GPUs", "too few GPUs", "no MPI", "no Horovod"],
+)
+def test_ranks_that_cannot_work_are_refused(launch, started, said):
+    with pytest.raises(MerlinSimError, match=said):
+        launch(**started)
+    if "local_rank" in started:
+        with pytest.raises(MerlinSimError, match="sets CUDA_VISIBLE_DEVICES before it imports"):
+            collectives.joined()  # as `compile` and `fit` ask in a program of one's own
 
 
 @pytest.mark.slow
@@ -69,26 +91,6 @@ def test_a_run_starts_on_a_gpu_that_merlin_has_configured():
     assert result.returncode == 0, result.stderr
     seen = json.loads(result.stdout.splitlines()[-1])
     assert seen == {"devices": 1, "share": 0.85}
-
-
-def test_ranks_may_share_a_cpu(launch):
-    assert launch(launched=4, joined=4).size == 4
-
-
-def test_more_ranks_than_gpus_are_refused(launch):
-    with pytest.raises(MerlinSimError, match="3 ranks were started on a machine with 2 GPUs"):
-        launch(launched=3, joined=3, gpus=2)
-
-
-def test_a_launcher_that_horovod_cannot_join_is_refused(launch):
-    with pytest.raises(MerlinSimError, match="built without MPI.*HOROVOD_WITH_MPI=1 make setup"):
-        launch(launched=2, joined=1)
-    with pytest.raises(MerlinSimError, match="2 processes .* Horovod is not.*HOROVOD=1 make setup"):
-        launch(launched=2, installed=False)
-
-
-def test_without_horovod_a_process_is_alone(launch):
-    assert launch(installed=False) == Ranks()
 
 
 def test_a_global_batch_must_be_shared_equally():

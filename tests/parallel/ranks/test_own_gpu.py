@@ -27,51 +27,45 @@ def untouched(monkeypatch):
         monkeypatch.delenv(name)
 
 
-def test_a_rank_sees_its_own_gpu_only():
+def test_a_rank_sees_its_own_gpu_only(monkeypatch):
+    monkeypatch.setenv("TF_MEMORY_ALLOCATION", "0.3")
     assert take(FOUR, LocalRank(2, 4)) == "2"
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "2"
     assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"  # NVML's order, not CUDA's fastest first
     assert is_taken()
-
-
-def test_a_rank_takes_of_what_it_was_given():
-    given = Gpus((Gpu("GPU-77"), Gpu("5")))
-    assert take(given, LocalRank(0, 2)) == "GPU-77"
-
-
-def test_a_child_of_a_rank_keeps_the_gpu():
-    take(FOUR, LocalRank(3, 4))
-    assert take(Gpus((Gpu("3"),)), LocalRank(3, 4)) == "3"
-
-
-def test_a_gpu_that_slurm_shows_alone_is_taken(monkeypatch):
-    monkeypatch.setenv("SLURM_LOCALID", "3")
-    monkeypatch.setenv("SLURM_GPUS_ON_NODE", "4")
-    assert take(Gpus((Gpu("0"),)), LocalRank(3, 4)) == "0"
-
-
-def test_more_ranks_than_gpus_hide_none():
-    assert take(FOUR, LocalRank(4, 5)) is None
-    assert "CUDA_VISIBLE_DEVICES" not in os.environ
-    assert not is_taken()
-
-
-def test_memory_grows_unless_the_user_says_otherwise(monkeypatch):
-    monkeypatch.setenv("TF_MEMORY_ALLOCATION", "0.3")
-    take(FOUR, LocalRank())
     assert os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
-    assert os.environ["TF_MEMORY_ALLOCATION"] == "0.3"
+    assert os.environ["TF_MEMORY_ALLOCATION"] == "0.3", "the user's"
+    assert take(Gpus((Gpu("2"),)), LocalRank(2, 4)) == "2", "a child of a rank keeps the GPU"
 
 
-def test_without_gpus_nothing_is_set():
-    assert take(Gpus(), LocalRank(1, 2)) is None
-    assert not {name for name in NAMES if name in os.environ}
+OF_SLURM = {"SLURM_LOCALID": "3", "SLURM_GPUS_ON_NODE": "4"}
+
+
+@pytest.mark.parametrize(
+    ("given", "rank", "environ", "place"),
+    [
+        (("GPU-77", "5"), LocalRank(0, 2), {}, "GPU-77"),
+        (("0",), LocalRank(3, 4), OF_SLURM, "0"),  # Slurm shows it alone
+    ],
+)
+def test_a_rank_takes_of_what_it_was_given(monkeypatch, given, rank, environ, place):
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert take(Gpus(tuple(map(Gpu, given))), rank) == place
+
+
+@pytest.mark.parametrize(
+    ("gpus", "rank"), [(FOUR, LocalRank(4, 5)), (Gpus(), LocalRank(1, 2))], ids=["few", "none"]
+)
+def test_more_ranks_than_gpus_hide_none(gpus, rank):
+    assert take(gpus, rank) is None
+    assert not is_taken() and "CUDA_VISIBLE_DEVICES" not in os.environ
+    assert gpus is FOUR or not {name for name in NAMES if name in os.environ}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rank", [0, 1])
-def test_each_of_two_ranks_takes_its_gpu_and_the_cores_near_it_before_tensorflow_is_imported(
-    tmp_path, sim_dataset, rank
+def test_a_rank_takes_its_gpu_and_the_cores_near_it_before_tensorflow_is_imported(
+    tmp_path, sim_dataset
 ):
     cores = sorted(os.sched_getaffinity(0))
     near = [cores[-1], cores[0]]  # not those that a rank would be dealt by its number
@@ -91,8 +85,8 @@ def test_each_of_two_ranks_takes_its_gpu_and_the_cores_near_it_before_tensorflow
             **{name: value for name, value in os.environ.items() if name not in NAMES},
             "PYTHONPATH": os.pathsep.join([str(tmp_path), str(FOLDER)]),
             "GPU_STAND_INS": machine(*({"cores": [core]} for core in near)),
-            "HOROVOD_LOCAL_RANK": str(rank),
+            "HOROVOD_LOCAL_RANK": "1",
             "HOROVOD_LOCAL_SIZE": "2",
         },
     )
-    assert result.stdout == f"sees {rank} after []\non [{near[rank]}]\n", result.stderr
+    assert result.stdout == f"sees 1 after []\non [{near[1]}]\n", result.stderr

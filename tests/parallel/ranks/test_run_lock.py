@@ -32,20 +32,17 @@ def holder(tmp_path):
         process.kill()
 
 
-@pytest.mark.parametrize("name", ["results", "checkpoints"])
-def test_a_second_run_is_told_who_is_there(holder, tmp_path, name):
-    note = json.loads((tmp_path / name / RUN_LOCK).read_text())
-    said = rf"{name}: .* process {holder.pid} on {note['host']}, since 20\d\d-\d\d-\d\d "
-    with pytest.raises(MerlinSimError, match=said):
-        with run_in([tmp_path / "other", tmp_path / name]):
-            pytest.fail("two runs are in one directory")
-    with pytest.raises(MerlinSimError, match=said):
-        check_free([tmp_path / name])
+def test_a_second_run_is_told_who_is_there_and_a_killed_one_blocks_nobody(holder, tmp_path):
+    for name in ("results", "checkpoints"):
+        note = json.loads((tmp_path / name / RUN_LOCK).read_text())
+        said = rf"{name}: .* process {holder.pid} on {note['host']}, since 20\d\d-\d\d-\d\d "
+        with pytest.raises(MerlinSimError, match=said):
+            with run_in([tmp_path / "other", tmp_path / name]):
+                pytest.fail("two runs are in one directory")
+        with pytest.raises(MerlinSimError, match=said):
+            check_free([tmp_path / name])
     with run_in([tmp_path / "other"]):  # what was held beside the refused one is free again
         pass
-
-
-def test_a_killed_run_blocks_nobody(holder, tmp_path):
     os.kill(holder.pid, signal.SIGKILL)
     holder.wait(60)
     check_free([tmp_path / "results"])

@@ -7,6 +7,7 @@ import socket
 import threading
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
@@ -17,6 +18,7 @@ from merlin_sim.parallel.ranks.watchdog import (
     SILENCE_SECONDS,
     Progress,
     Watchdog,
+    first_rank_address,
     judge,
 )
 
@@ -25,22 +27,15 @@ def ranks(*steps, heard=100.0, moved=100.0):
     return {rank: Progress(count, heard=heard, moved=moved) for rank, count in enumerate(steps)}
 
 
-def test_ranks_in_step_are_fine_however_long_they_take():
-    assert judge(ranks(9, 9, 9), now=105, stall_timeout=1) is None
-
-
-def test_a_silent_rank_is_named():
-    state = ranks(9, 9, 9, heard=100)
-    state[2].heard -= SILENCE_SECONDS + 1
-    assert "rank 2 has not been heard of" in judge(state, 100, 45)
-
-
-def test_a_rank_behind_the_others_is_named_when_it_stands_still():
+def test_a_rank_behind_the_others_that_stands_still_or_is_silent_is_named():
+    assert judge(ranks(9, 9, 9), now=105, stall_timeout=1) is None  # however long all take
     state = ranks(10, 10, 9)
     assert judge(state, now=110, stall_timeout=45) is None
     for progress in state.values():
         progress.heard = 146
     assert "rank 2 has made no step for 46 seconds" in judge(state, now=146, stall_timeout=45)
+    state[1].heard = 145 - SILENCE_SECONDS
+    assert "rank 1 has not been heard of" in judge(state, now=146, stall_timeout=45)
 
 
 def test_the_first_steps_and_writing_files_may_take_longer():
@@ -113,10 +108,6 @@ def first_rank(entering):
         yield watchdog, ended, second
 
 
-def test_ranks_of_one_machine_meet_on_the_loopback(entering):
-    assert entering[3][0] == "127.0.0.1"
-
-
 HELLOS = [
     b"",
     b"GET / HTTP/1.1\r\n\r\n",
@@ -132,15 +123,15 @@ HELLOS = [
 ]
 
 
-@pytest.mark.parametrize("hello", HELLOS, ids=range(len(HELLOS)))
-def test_whoever_does_not_show_the_secret_is_sent_away(entering, hello):
+def test_whoever_does_not_show_the_secret_is_sent_away(entering):
     watchdog, thread, ended, address, secret = entering
-    with socket.create_connection(address, timeout=100) as stranger:
-        stranger.sendall(hello.replace(b"SECRET", secret.encode()))
-        stranger.shutdown(socket.SHUT_WR)
-        with contextlib.suppress(ConnectionResetError):
-            assert stranger.recv(1) == b""  # closed
-    assert thread.is_alive() and not watchdog._connections and ended.empty()
+    for hello in HELLOS:
+        with socket.create_connection(address, timeout=100) as stranger:
+            stranger.sendall(hello.replace(b"SECRET", secret.encode()))
+            stranger.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(ConnectionResetError):
+                assert stranger.recv(1) == b"", hello  # closed
+        assert thread.is_alive() and not watchdog._connections and ended.empty(), hello
 
 
 def test_silent_strangers_keep_nobody_waiting(entering):
@@ -190,3 +181,23 @@ def test_a_rank_that_says_goodbye_is_not_missed(first_rank):
     listening.join(100)  # it hears the end of the connection at once
     assert not listening.is_alive() and ended.empty()
     assert 1 not in watchdog._progress
+
+
+TWO_MACHINES = Ranks(0, 4, 0, 2)
+
+
+def test_the_interface_that_horovod_uses_is_used(monkeypatch):
+    interfaces = psutil.net_if_addrs().items()
+    loopback = next(n for n, found in interfaces if any(a.address == "127.0.0.1" for a in found))
+    assert first_rank_address(TWO_MACHINES, {"HOROVOD_GLOO_IFACE": loopback}) == "127.0.0.1"
+    with pytest.raises(MerlinSimError, match="HOROVOD_GLOO_IFACE names eth77, an interface with"):
+        first_rank_address(TWO_MACHINES, {"HOROVOD_GLOO_IFACE": "eth77"})
+    # Ranks of one machine use the loopback, whatever is named.
+    assert first_rank_address(Ranks(0, 2, 0, 2), {"HOROVOD_GLOO_IFACE": "eth7"}) == "127.0.0.1"
+    # Else it is the one that reaches the launcher, or a rank elsewhere.
+    launcher = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.9"}
+    assert first_rank_address(TWO_MACHINES, launcher).startswith("127.")
+    own = watchdog_module.socket.gethostname()
+    hosts = [own, own, "127.0.0.8", "127.0.0.8"]
+    monkeypatch.setattr(watchdog_module, "gather_objects", lambda value, ranks: hosts)
+    assert first_rank_address(TWO_MACHINES, {}).startswith("127.")

@@ -26,15 +26,10 @@ def masks(seed, step, rank):
 
 
 @pytest.mark.slow
-def test_masks_depend_on_seed_step_rank_and_layer_alone():
+def test_masks_depend_on_seed_step_rank_and_layer_alone(monkeypatch):
     first, second = masks(1, 2, 3)
-    assert [first, second] == masks(1, 2, 3)
     others = [masks(*numbers)[0] for numbers in ((2, 2, 3), (1, 3, 3), (1, 2, 4), (2, 1, 3))]
     assert len({first, second, *others}) == 6
-
-
-def test_the_interpreters_hash_has_no_part_in_them(monkeypatch):
-    """Python's versions hash a tuple of numbers in ways of their own."""
-    before = masks(5, 6, 0)
+    # Python's versions hash a tuple of numbers in ways of their own.
     monkeypatch.setattr("builtins.hash", lambda value: 7)
-    assert masks(5, 6, 0) == before
+    assert masks(1, 2, 3) == [first, second]

@@ -11,7 +11,6 @@ from merlin_sim.models.blocks.embeddings.table_lookup import table_lookup
 from merlin_sim.parallel.steps import OPTIMIZERS, train_step
 from merlin_sim.parallel.steps.loss_scale import LossScale
 from merlin_sim.parallel.steps.optimizers import make_optimizer
-from merlin_sim.parallel.steps.table_rows import TableGradient, table_gradients
 from merlin_sim.parallel.steps.train_step import TrainStep
 
 IDS = tf.constant([[1, 2, 1], [4, 1, 2]], tf.int64)
@@ -42,6 +41,11 @@ def trained(optimizer, xla):
     return step, np.concatenate(losses), model.table.numpy()
 
 
+def program_of(step):
+    given = ({"ids": IDS}, tf.constant([1.0, 0.0]), tf.constant(1.0), None)
+    return step._gradients.experimental_get_compiler_ir(*given)(stage="hlo")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_step_compiled_for_a_gpu_trains_the_same(optimizer, monkeypatch):
@@ -50,9 +54,7 @@ def test_a_step_compiled_for_a_gpu_trains_the_same(optimizer, monkeypatch):
     step, other_losses, other_table = trained(optimizer, xla=True)
     np.testing.assert_allclose(other_losses, losses, rtol=1e-5)
     np.testing.assert_allclose(other_table, table, rtol=1e-5, atol=1e-7)
-    given = ({"ids": IDS}, tf.constant([1.0, 0.0]), tf.constant(1.0), None)
-    compiled = step._gradients.experimental_get_compiler_ir(*given)(stage="hlo")
-    assert "while(" not in compiled
+    assert "while(" not in program_of(step)
 
 
 @pytest.mark.parametrize(("ranks", "rows"), [(Ranks(), 6), (Ranks(0, 2), 3)])
@@ -73,16 +75,6 @@ def test_only_between_ranks_are_rows_added_up_after_it(monkeypatch, ranks, rows)
 
 
 def test_on_a_processor_each_row_is_named_once_in_a_compiled_step():
-    step, _, _ = trained("adam", xla=True)
-    given = ({"ids": IDS}, tf.constant([1.0, 0.0]), tf.constant(1.0), None)
-    assert "while(" in step._gradients.experimental_get_compiler_ir(*given)(stage="hlo")
-
-
-def test_a_lookup_has_a_row_for_each_id_only_where_it_is_asked_for():
-    table = tf.Variable(np.ones([6, 3], np.float32))
-    forms = ((TableGradient.ROW_FOR_EACH_ID, 6), (TableGradient.EACH_ROW_ONCE, 3))
-    for form, count in forms:
-        with table_gradients(form), tf.GradientTape() as tape:
-            (vectors,) = table_lookup(table, [IDS])
-            loss = tf.reduce_sum(vectors)
-        assert len(tape.gradient(loss, table).indices) == count
+    model = OneTable()
+    made = make_optimizer("adam", model.trainable_variables, 0.05)
+    assert "while(" in program_of(TrainStep(model, made, LossScale(False), Ranks(), xla=True))
