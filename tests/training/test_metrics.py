@@ -84,6 +84,11 @@ def test_metrics_are_those_of_plain_formulas(predictions):
     keras.update_state(labels, scores)
     assert found.auc == pytest.approx(float(keras.result()), abs=1e-6)
     assert found.rows == 5000 and found.exact_auc is None
+    false_positive, true_positive = found.roc
+    assert (false_positive[0], true_positive[0]) == (0, 0)
+    assert (false_positive[-1], true_positive[-1]) == (1, 1)
+    assert len(false_positive) < 250
+    assert np.trapz(true_positive, false_positive) == pytest.approx(found.auc, abs=2e-3)
 
 
 def test_calibration_by_hand():
@@ -117,7 +122,7 @@ def test_gauc_is_the_share_of_pairs_in_order(rows, cuts):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("parts", [[], [1200, 1200, 4000], [1, 2, 3], [4999]])
+@pytest.mark.parametrize("parts", [[1200, 1200, 4000], [1, 2, 3], [4999]])
 def test_parts_and_batches_change_nothing(predictions, kind, parts):
     """Bits, not values: users that two ranks share, one that has none, one without an end."""
     expected = counted(kind, predictions, [np.arange(5000)])
@@ -131,15 +136,8 @@ def test_parts_and_batches_change_nothing(predictions, kind, parts):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_state_does_not_grow(predictions, kind):
-    few = states(counted(kind, predictions, [np.arange(10)]))
-    many = states(counted(kind, predictions, [np.arange(5000)] * 3))
-    assert [state.shape for state in few] == [state.shape for state in many]
-    assert sum(state.nbytes for state in many) < 2 << 20
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_pass_may_go_on_from_a_saved_state(predictions, kind):
+def test_a_state_has_one_size_and_a_pass_goes_on_from_it(predictions, kind):
+    expected = counted(kind, predictions, [np.arange(5000)]).exact_result()
     half = counted(kind, predictions, [np.arange(1234)])
     again = kind.from_config(json.loads(json.dumps(half.get_config())))
     again.set_weights(half.get_weights())
@@ -147,21 +145,20 @@ def test_a_pass_may_go_on_from_a_saved_state(predictions, kind):
     if kind is metrics.GAUC:
         again.take_users(users)
     again.update_state(labels, scores)
-    assert again.exact_result() == counted(kind, predictions, [np.arange(5000)]).exact_result()
+    assert again.exact_result() == expected
+    few = states(counted(kind, predictions, [np.arange(10)]))
+    assert [state.shape for state in few] == [state.shape for state in states(again)]
+    assert sum(state.nbytes for state in few) < 2 << 20
     again.reset_state()
     assert not any(state.any() for state in states(again))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_samples_without_weight_do_not_count(predictions, kind):
+    # Samples without weight do not count.
     labels, scores, users = predictions
     weights = (np.arange(5000) % 3 > 0).astype(np.float32)
-    metric = kind()
     if kind is metrics.GAUC:
-        metric.take_users(users)
-    metric.update_state(labels[:, None], scores[:, None], weights[:, None])
-    expected = counted(kind, predictions, [np.flatnonzero(weights)])
-    assert metric.exact_result() == expected.exact_result()
+        again.take_users(users)
+    again.update_state(labels[:, None], scores[:, None], weights[:, None])
+    weighted = counted(kind, predictions, [np.flatnonzero(weights)])
+    assert again.exact_result() == weighted.exact_result()
 
 
 def test_a_user_of_more_samples_than_can_be_carried(monkeypatch):
@@ -181,24 +178,12 @@ def test_a_user_of_more_samples_than_can_be_carried(monkeypatch):
     assert np.isnan(float(carried.result()))
 
 
-def test_one_kind_of_label_has_no_auc():
+def test_one_kind_of_label_and_no_rows_have_no_auc():
     found = evaluation_of(np.ones(3), np.full(3, 0.9), np.arange(3))
     assert found.auc is None and found.gauc is None and found.roc == [[], []]
     assert found.log_loss == pytest.approx(-np.log(0.9), rel=1e-6)
-
-
-def test_no_rows_at_all():
     found = evaluation_of(np.empty(0), np.empty(0), np.empty(0, np.int64))
     assert (found.rows, found.auc, found.gauc, found.calibration) == (0, None, None, [])
-
-
-def test_the_roc_curve_goes_from_corner_to_corner(predictions):
-    found = evaluation_of(*predictions)
-    false_positive, true_positive = found.roc
-    assert (false_positive[0], true_positive[0]) == (0, 0)
-    assert (false_positive[-1], true_positive[-1]) == (1, 1)
-    assert len(false_positive) < 250
-    assert np.trapz(true_positive, false_positive) == pytest.approx(found.auc, abs=2e-3)
 
 
 def test_scores_that_are_no_numbers_are_counted(predictions):
@@ -226,20 +211,15 @@ def test_users_whose_rows_are_apart_count_once_they_are_sorted(predictions):
     assert evaluation.gauc == expected and extra["gauc"] == pytest.approx(expected, abs=1e-6)
 
 
-def compiled(dataset):
-    model = ms.DINModel.from_dataset(dataset, **DIN)
-    model.compile("adam", metrics=[kind() for kind in KINDS])
-    return model
-
-
 @pytest.mark.slow
 def test_evaluate_of_keras_gives_what_a_run_logs(tmp_path):
     """Of users, by `compile(metrics=...)`: the same values as those of the Evaluation callback."""
     lengths = [[3, 9, 2], [6, 14, 5, 11]]
-    path = write_users_dataset(tmp_path / "users", [[[1, 0], *[lengths[0]]], [lengths[1]]])
+    path = write_users_dataset(tmp_path / "users", [[[1, 0], lengths[0]], [lengths[1]]])
     dataset = ms.DatasetDirectory.open(path)
     tf.keras.utils.set_random_seed(2)
-    model = compiled(dataset)
+    model = ms.DINModel.from_dataset(dataset, **DIN)
+    model.compile("adam", metrics=[kind() for kind in KINDS])
     evaluation = ms.callbacks.Evaluation(dataset, batch_size=16)
     history = model.fit(dataset, batch_size=32, epochs=1, callbacks=[evaluation], verbose=0)
     found = model.evaluate(dataset, batch_size=16, verbose=0, return_dict=True)
@@ -247,14 +227,9 @@ def test_evaluate_of_keras_gives_what_a_run_logs(tmp_path):
     for name in ("auc", "gauc", "log_loss", "calibration_error"):
         assert found[name] == pytest.approx(logged[f"test_{name}"][0], abs=1e-6)
     assert np.isnan(logged["gauc"][0])  # of training, which is shuffled
-
-
-def test_gauc_needs_a_column_that_the_model_reads(sim_dataset):
-    dataset = ms.DatasetDirectory.open(sim_dataset)
-    model = ms.DINModel.from_dataset(dataset, **DIN)
     model.compile("adam", metrics=[ms.metrics.GAUC("nobody")])
     with pytest.raises(ms.OptionError, match="`gauc` should be of a column.*'nobody'"):
-        model.evaluate(dataset, batch_size=64, verbose=0)
+        model.evaluate(dataset, batch_size=16, verbose=0)
 
 
 def test_rows_of_users_that_stand_together(tmp_path):

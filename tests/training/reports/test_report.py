@@ -13,6 +13,7 @@ from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.training.evaluation.metrics import AUC
 from merlin_sim.training.evaluation.scored_rows import ScoredRows
 from merlin_sim.training.reports.figures import _placed, draw_settings
+from merlin_sim.training.reports.page import Figures, Page, Table, Text
 from merlin_sim.training.reports.report import write_report
 from merlin_sim.training.reports.run_results import RunResults, read_results
 from merlin_sim.training.reports.settings import Setting
@@ -40,15 +41,10 @@ def write_run(path, lr=0.01, auc=0.75, extra_line=""):
     return path
 
 
-def test_steps_done_again_count_once(tmp_path):
-    run = read_results(write_run(tmp_path / "a"))
-    assert [entry["step"] for entry in run.steps] == [1, 2, 3, 4, 5]
-    assert run.last["throughput"] == 1234.5
-
-
 @pytest.mark.slow
 def test_one_page_that_needs_nothing_else(tmp_path):
-    page = write_report([write_run(tmp_path / "a")]).page
+    report = write_report([write_run(tmp_path / "a", extra_line='{"type": "ste')])  # it was killed
+    page = report.page
     assert page == tmp_path / "a" / "report" / "report.html"
     text = page.read_text()
     names = {path.name for path in page.parent.glob("*.png")}
@@ -58,22 +54,50 @@ def test_one_page_that_needs_nothing_else(tmp_path):
     assert "0.7500" in text and "1,234" in text and "&lt;b&gt;" in text
     for path in page.parent.glob("*.png"):
         assert path.read_bytes().startswith(b"\x89PNG")
+    run = read_results(tmp_path / "a")
+    assert [entry["step"] for entry in run.steps] == [1, 2, 3, 4, 5], "those done again count once"
+
+
+def test_a_page_is_html_and_markdown(tmp_path):
+    page = Page("A & B")
+    page.add("First", Text("1 < 2"), Table(["a|b", ""], [["x\ny", "<z>"]]))
+    page.add("Drawn", Figures({"curve": (b"\x89PNG", "What it shows.")}))
+    assert page.write(tmp_path / "new" / "report", "study") == tmp_path / "new/report/study.html"
+    text = (tmp_path / "new/report/study.html").read_text()
+    assert "<title>A &amp; B</title>" in text and "<p>1 &lt; 2</p>" in text
+    assert "<td>&lt;z&gt;</td>" in text and "data:image/png;base64,iVBORw==" in text
+    assert (tmp_path / "new/report/curve.png").read_bytes() == b"\x89PNG"
+    assert (tmp_path / "new/report/study.md").read_text() == (
+        "# A & B\n\n## First\n\n1 < 2\n\n"
+        "| a\\|b |  |\n| --- | --- |\n| x y | <z> |\n\n"
+        "## Drawn\n\n![What it shows.](curve.png)\n"
+    )
+    (tmp_path / "file").write_text("")
+    with pytest.raises(MerlinSimError, match="cannot be written"):
+        page.write(tmp_path / "file" / "report", "study")
+
+
+NO_ENTRY = "log.json, line 1: not an entry of a run's log"
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
+        (None, r"expected a log, log\.json"),
         (b"\xff\x00\n", "log.json: expected a run's log in UTF-8"),
-        (b"{not json\n", "log.json, line 1: not an entry of a run's log"),
-        (b'{"type": "epoch"}\n{"type": "result"}\n', "log.json, line 1: not an entry"),
-        (b'{"type": "step", "step": "x"}\n', "log.json, line 1: not an entry"),
-        (b'{"type": "step", "step": 1, "total_loss": "x"}\n', "log.json, line 1: not an entry"),
+        (b"{not json\n", NO_ENTRY),
+        (b'{"type": "epoch"}\n{"type": "result"}\n', NO_ENTRY),
+        (b'{"type": "step", "step": "x"}\n', NO_ENTRY),
+        (b'{"type": "step", "step": 1, "total_loss": "x"}\n', NO_ENTRY),
     ],
 )
 def test_a_log_that_is_none_is_refused(tmp_path, content, message):
-    (tmp_path / "log.json").write_bytes(content)
+    if content is not None:
+        (tmp_path / "log.json").write_bytes(content)
     with pytest.raises(MerlinSimError, match=message):
-        read_results(tmp_path)
+        write_report([tmp_path])
+    with pytest.raises(MerlinSimError, match="there is none"):
+        write_report([tmp_path / "nowhere"])
 
 
 @pytest.mark.parametrize(
@@ -94,16 +118,11 @@ def test_files_of_a_run_that_hold_something_else_are_refused(tmp_path, name, con
         read_results(path)
 
 
-def test_an_evaluation_without_a_curve_needs_no_number(tmp_path):
-    path = write_run(tmp_path / "a")
+def test_what_a_run_lacks_is_left_out_and_what_is_no_number_is_refused(tmp_path):
+    path = write_run(tmp_path / "a", extra_line='{"type": "result", "n": "x"}\n')
     (path / "evaluation.json").write_text(json.dumps({"auc": None, "roc": [[], []]}))
-    assert read_results(path).evaluation["auc"] is None
-
-
-def test_a_measure_that_is_no_number_is_refused(tmp_path):
-    run = read_results(
-        write_run(tmp_path / "a", auc=0.75, extra_line='{"type": "result", "n": "x"}\n')
-    )
+    run = read_results(path)
+    assert run.evaluation["auc"] is None
     with pytest.raises(MerlinSimError, match="a: n: expected a number, found 'x'"):
         run.metric("n")
 
@@ -114,31 +133,17 @@ def test_several_runs_side_by_side_show_what_differs(tmp_path):
         write_run(tmp_path / "x" / "run", lr=0.01, auc=0.7),
         write_run(tmp_path / "y" / "run", lr=0.5, auc=0.8),
     ]
-    text = write_report(runs, tmp_path / "out").page.read_text()
+    (runs[0] / "evaluation.json").unlink()  # a run that was killed has none
+    report = write_report(runs, tmp_path / "out")
+    text = report.page.read_text()
     assert "0.7000" in text and "0.8000" in text
     differs = text[text.index("What differs") :]
     assert "lr" in differs and "0.5" in differs and "epochs" not in differs
     assert str(tmp_path / "x" / "run") in text  # one name for both says nothing
-
-
-@pytest.mark.slow
-def test_a_killed_run_is_reported_as_far_as_it_came(tmp_path):
-    path = write_run(tmp_path / "a", extra_line='{"type": "ste')
-    (path / "evaluation.json").unlink()
-    page = write_report([path]).page
-    assert {p.name for p in page.parent.glob("*.png")} == {"loss.png", "auc.png", "throughput.png"}
-
-
-def test_refusals(tmp_path):
-    with pytest.raises(MerlinSimError, match="there is none"):
-        write_report([tmp_path / "nowhere"])
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(MerlinSimError, match=r"expected a log, log\.json"):
-        write_report([tmp_path / "empty"])
-    path = write_run(tmp_path / "a")
-    (path / "log.json").write_text('not json\n{"type": "step", "step": 1}\n')
-    with pytest.raises(MerlinSimError, match="line 1"):
-        write_report([path])
+    (said,) = report.sentences
+    assert said.endswith(
+        ": +0.1000, whether that is noise is not known from single runs without scores"
+    )
 
 
 @pytest.mark.slow
@@ -174,15 +179,6 @@ def scored_rows(seed: int, signal: float) -> ScoredRows:
     logits = signal * labels + shared.normal(size=3000) + 0.05 * own.normal(size=3000)
     scores = (1 / (1 + np.exp(-logits))).astype(np.float32)
     return ScoredRows(np.arange(3000) // 6, labels, scores)
-
-
-@pytest.mark.slow
-def test_single_runs_without_scores_leave_open_what_is_noise(tmp_path):
-    runs = [write_run(tmp_path / name, lr, auc) for name, lr, auc in (("a", 1, 0.7), ("b", 2, 0.8))]
-    (said,) = write_report(runs).sentences
-    assert said == (
-        "Test AUC of b: +0.1000, whether that is noise is not known from single runs without scores"
-    )
 
 
 def setting(name, aucs, **values):

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import yaml
 
@@ -37,59 +35,57 @@ def test_defaults_are_the_published_ones():
     assert str(config.results_dir) == "/tmp/sim"
 
 
-def test_everything_wrong_is_said_at_once():
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"epochs": 0, "lr": float("nan"), "optimizer": "adamw", "seed": -5, "amp": "yes"},
+        {"global_batch_size": 0, "lr": 0, "weight_decay": -1, "results_dir": 3, "mode": "serve"},
+        {"global_batch_size": 2.5, "lr": "0.1", "weight_decay": float("nan"), "affinity": "none"},
+        {"global_batch_size": True, "checkpoint_every": 0, "log_filename": "../log.json"},
+        {"gradient_exchange": "all", "step": "last"},
+        {"step": "newest"},
+    ],
+)
+def test_everything_wrong_is_said_at_once(values):
     with pytest.raises(MerlinSimError) as error:
-        RunConfig("data", epochs=0, lr=float("nan"), optimizer="adamw", seed=-5, amp="yes")
-    for name in ("epochs", "lr", "optimizer", "seed", "amp"):
+        RunConfig("data", **values)
+    for name in values:
         assert f"`{name}` should be" in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "name, value",
-    [
-        ("global_batch_size", 0),
-        ("global_batch_size", 2.5),
-        ("global_batch_size", True),
-        ("lr", 0),
-        ("lr", "0.1"),
-        ("weight_decay", -1),
-        ("weight_decay", float("nan")),
-        ("results_dir", 3),
-        ("checkpoint_every", 0),
-        ("affinity", "none"),
-        ("mode", "serve"),
-        ("log_filename", "../log.json"),
-        ("gradient_exchange", "all"),
-    ],
-)
-def test_a_wrong_value_is_refused(name, value):
-    with pytest.raises(MerlinSimError, match=f"`{name}` should be"):
-        RunConfig("data", **{name: value})
-
-
-@pytest.mark.parametrize(
-    "values",
-    [{"memory": "8GB"}, {"cut": "rows"}, {"memory": "8GB", "host_memory": "64GB"}],
-)
-def test_what_belongs_to_spread_tables_is_refused_without_them(values):
-    with pytest.raises(MerlinSimError, match="with spread `tables` only"):
-        RunConfig("data", **values)
-    RunConfig("data", tables="spread", **values)
+SPREAD_ONLY = "with spread `tables` only"
 
 
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"host_memory": "much", "memory": "8GB"}, "`host_memory`: a size should be written"),
-        ({"host_memory": "64GB"}, "`host_memory` should be given with `memory`"),
+        ({"memory": "8GB"}, SPREAD_ONLY),
+        ({"cut": "rows"}, SPREAD_ONLY),
+        ({"memory": "8GB", "host_memory": "64GB"}, SPREAD_ONLY),
         (
-            {"host_memory": "64GB", "memory": "8GB", "gradient_exchange": "dense"},
+            {"tables": "spread", "host_memory": "much", "memory": "8GB"},
+            "`host_memory`: a size should be written",
+        ),
+        (
+            {"tables": "spread", "host_memory": "64GB"},
+            "`host_memory` should be given with `memory`",
+        ),
+        (
+            {
+                "tables": "spread",
+                "host_memory": "64GB",
+                "memory": "8GB",
+                "gradient_exchange": "dense",
+            },
             "`gradient_exchange` should be sparse with `host_memory`",
         ),
+        ({"steps_per_execution": 4, "max_steps": 6}, "`max_steps` should be a multiple of `steps"),
     ],
 )
-def test_host_memory_is_refused_where_it_means_nothing(values, said):
+def test_what_does_not_go_together_is_refused(values, said):
     with pytest.raises(MerlinSimError, match=said):
+        RunConfig("data", **values)
+    if said == SPREAD_ONLY:
         RunConfig("data", tables="spread", **values)
 
 
@@ -114,9 +110,3 @@ def test_unknown_keys_and_other_files_are_refused(tmp_path):
         read_config(path, ["lr"])
     path.write_text("")
     assert read_config(path, ["lr"]) == {}
-
-
-@pytest.mark.parametrize("changes", [{"step": "last"}, {"step": "newest"}])
-def test_a_step_is_of_a_checkpoint_that_is_scored(changes):
-    with pytest.raises(MerlinSimError, match="`step` should be "):
-        RunConfig(dataset_dir=Path("data"), **changes)

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy import stats
 
 from merlin_sim.training.reports.difference import difference, normality, two_samples
+from merlin_sim.training.reports.run_results import RunResults
+from merlin_sim.training.reports.settings import settings_of
 
 
 @pytest.mark.parametrize(
@@ -16,9 +20,6 @@ def test_the_p_values_that_are_published_for_ten_runs_each(behind, statistic, p)
     found = two_samples(first, first + behind - 0.5)
     assert found.statistic == pytest.approx(statistic)
     assert found.p == pytest.approx(p, abs=5e-5)
-
-
-def test_equal_samples_are_not_apart():
     assert two_samples([1.0, 2.0], [1.0, 2.0]) == (0.0, 1.0)
 
 
@@ -31,6 +32,9 @@ def test_the_distance_from_normal_is_that_of_scipy_and_its_p_that_of_lilliefors(
         found = normality(sample_at(distance))
         assert found.statistic == pytest.approx(distance, abs=1e-6)
         assert found.p == pytest.approx(p, rel=0.15)
+    # Few or equal values say nothing.
+    assert normality([1.0, 2.0, 3.0]) is None
+    assert normality([0.8] * 10) is None
 
 
 def sample_at(distance):
@@ -42,11 +46,6 @@ def sample_at(distance):
         values = normal + middle * (np.arange(10) >= 6)
         low, high = (middle, high) if normality(values).statistic < distance else (low, middle)
     return values
-
-
-def test_few_or_equal_values_say_nothing_of_their_distribution():
-    assert normality([1.0, 2.0, 3.0]) is None
-    assert normality([0.8] * 10) is None
 
 
 def test_without_users_the_interval_over_seeds_is_welchs():
@@ -77,20 +76,59 @@ def test_one_run_each_is_judged_by_test_users_and_called_neither_better_nor_wors
     assert difference([0.8], [0.7], drawn, drawn).verdict(True) == "noise"
 
 
-def test_what_holds_nothing_is_noise_and_what_nobody_knows_unknown():
-    assert difference([0.8, 0.81], [0.79, 0.83]).verdict(True) == "noise"
-    assert difference([0.8], [0.7]).verdict(True) == "unknown"
-    assert difference([0.8, 0.8], [0.8, 0.8]).verdict(True) == "noise"
-    assert difference([0.8, 0.8], [0.7, 0.7]).verdict(True) == "unknown"
-
-
-def test_by_several_seeds_one_is_better():
-    found = difference([0.80, 0.81, 0.82], [0.70, 0.71, 0.72])
-    assert found.verdict(True) == "better" and found.verdict(False) == "worse"
-    assert found.verdict(None) == "differs"
+@pytest.mark.parametrize(
+    ("first", "second", "higher_is_better", "verdict"),
+    [
+        ([0.80, 0.81, 0.82], [0.70, 0.71, 0.72], True, "better"),
+        ([0.80, 0.81, 0.82], [0.70, 0.71, 0.72], False, "worse"),
+        ([0.80, 0.81, 0.82], [0.70, 0.71, 0.72], None, "differs"),
+        ([0.8, 0.81], [0.79, 0.83], True, "noise"),
+        ([0.8, 0.8], [0.8, 0.8], True, "noise"),
+        ([0.8], [0.7], True, "unknown"),
+        ([0.8, 0.8], [0.7, 0.7], True, "unknown"),
+    ],
+)
+def test_verdicts_by_seeds_alone(first, second, higher_is_better, verdict):
+    assert difference(first, second).verdict(higher_is_better) == verdict
 
 
 def test_chance_alone_is_called_noise_in_nineteen_of_twenty_comparisons():
     random = np.random.default_rng(2)
     called = [difference(*random.normal(size=(2, 3))).verdict(True) == "noise" for _ in range(600)]
     assert np.mean(called) == pytest.approx(0.95, abs=0.025)
+
+
+def result(name, seed, dataset="abc", **options):
+    config = {"seed": seed, "results_dir": f"/tmp/{name}", "epochs": 2, **options}
+    facts = {"ranks": 1, "dataset": {"fingerprint": dataset}}
+    return RunResults(name, Path(name), [], [], {"test_auc": 0.5 + seed / 100}, {}, config, facts)
+
+
+def test_runs_that_differ_in_their_seed_are_one_setting():
+    runs = [
+        result("a", 1, lr=0.1),
+        result("b", 1, lr=0.2),
+        result("c", 2, lr=0.1),
+    ]
+    settings = settings_of(runs)
+    assert [setting.name for setting in settings] == ["lr 0.1", "b"]
+    assert settings[0].measured("test_auc") == [0.51, 0.52]
+    assert settings[1].values == {"lr": 0.2}
+
+
+def test_runs_of_other_models_are_other_settings_and_a_resumed_run_is_not():
+    runs = [result(name, 1, load_checkpoint_path=f"/m/{name}") for name in ("good", "bad")]
+    assert [setting.name for setting in settings_of(runs)] == ["good", "bad"]
+    resumed = result("a", 1, load_checkpoint_path="/a", save_checkpoint_path="/a")
+    whole = result("b", 2, load_checkpoint_path=None, save_checkpoint_path="/b")
+    assert [setting.name for setting in settings_of([resumed, whole])] == ["all runs"]
+
+
+def test_which_runs_are_compared_with_which():
+    (setting,) = settings_of([result("a", 1), result("b", 1), result("c", 2)])
+    assert setting.measured("test_auc") == [0.51, 0.52]  # what gave the same again counts once
+    assert len(settings_of([result("a", 1), result("b", 1, dataset="def")])) == 2
+    runs = [result(name, 1) for name in "ab"]
+    for run in runs:
+        run.config.clear()  # of which nothing is known stay apart
+    assert [setting.name for setting in settings_of(runs)] == ["a", "b"]

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import builtins
+import sys
 
 import pytest
 
@@ -55,10 +55,8 @@ def test_trials_below_the_median_end_early(tmp_path):
     assert [how for _, how, _, _ in memory.ended()] == ["complete", "pruned"]
     other = SearchMemory(tmp_path, search(prune=False))
     assert other.report_epoch(other.ask(), 1, 0.1)
-
-
-def test_the_first_epochs_may_be_bad(tmp_path):
-    memory = SearchMemory(tmp_path, search(warmup_epochs=2))
+    (tmp_path / "warm").mkdir()
+    memory = SearchMemory(tmp_path / "warm", search(warmup_epochs=2))
     good, bad = memory.ask(), memory.ask()
     for epoch in (1, 2, 3):
         assert memory.report_epoch(good, epoch, 0.8)
@@ -66,27 +64,14 @@ def test_the_first_epochs_may_be_bad(tmp_path):
     assert [memory.report_epoch(bad, epoch, 0.6) for epoch in (1, 2, 3)] == [True, True, False]
 
 
-def test_another_space_is_refused(tmp_path):
+def test_what_cannot_be_searched_is_refused(tmp_path, monkeypatch):
     SearchMemory(tmp_path, search())
     with pytest.raises(MerlinSimError, match="a search of another space"):
         SearchMemory(tmp_path, search(space={"lr": (0.1, 0.2)}))
     SearchMemory(tmp_path, search(trials=20))
-
-
-def test_a_storage_that_is_none_is_named(tmp_path):
     (tmp_path / "search.db").write_text("no database " * 500)
     with pytest.raises(MerlinSimError, match=r"search\.db: expected the storage of a search"):
         SearchMemory(tmp_path, search())
-
-
-def test_without_optuna_it_is_said_how_to_get_it(monkeypatch):
-    real = builtins.__import__
-
-    def missing(name, *rest):
-        if name == "optuna":
-            raise ImportError(name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", missing)
+    monkeypatch.setitem(sys.modules, "optuna", None)  # it is not installed
     with pytest.raises(MerlinSimError, match=r"make setup.*\.\[study\]"):
         require_optuna()

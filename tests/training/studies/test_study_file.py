@@ -16,30 +16,23 @@ def read(tmp_path, **content):
     return read_study(path)
 
 
-def test_a_study_of_a_dataset_alone(tmp_path):
+def test_what_a_file_says_is_read(tmp_path):
     study = read(tmp_path)
     assert study.title == "question" and study.seeds == (1,) and study.command == "train"
     assert grid_of(study) == [{}]
-
-
-def test_a_grid_is_every_value_with_every_other(tmp_path):
-    study = read(
-        tmp_path, seeds=3, grid={"amp": [False, True], "stage_two_mlp_dims": [[8, 4], [8]]}
-    )
+    grid = {"amp": [False, True], "stage_two_mlp_dims": [[8, 4], [8]]}
+    study = read(tmp_path, seeds=3, grid=grid)
     assert study.seeds == (1, 2, 3)
-    assert [tuple(setting.values()) for setting in grid_of(study)] == [
-        (False, "8,4"),
-        (False, "8"),
-        (True, "8,4"),
-        (True, "8"),
-    ]
-
-
-def test_a_search_has_ranges_and_choices(tmp_path):
+    every = [(False, "8,4"), (False, "8"), (True, "8,4"), (True, "8")]
+    assert [tuple(setting.values()) for setting in grid_of(study)] == every
     space = {"lr": {"low": 0.001, "high": 0.1, "log": True}, "epochs": [1, 2]}
     search = read(tmp_path, search={"trials": 5, "space": space, "prune": False}).search
     assert search.space == {"lr": Range(0.001, 0.1, True), "epochs": (1, 2)}
     assert search.trials == 5 and not search.prune
+
+
+def search_of(trials=1, **space):
+    return {"search": {"trials": trials, "space": space}}
 
 
 @pytest.mark.parametrize(
@@ -65,27 +58,12 @@ def test_a_search_has_ranges_and_choices(tmp_path):
         ({"checkpoints": "no"}, "checkpoints: expected true or false"),
         ({"grid": {"lr": [1]}, "search": {"trials": 1, "space": {"lr": [2]}}}, "got both"),
         ({"search": {"trials": 2}}, "search.space: expected options, each with"),
-        (
-            {"search": {"space": {"lr": [1]}}},
-            "search.trials: expected a whole number of at least 1",
-        ),
-        (
-            {"search": {"trials": 1, "space": {"lr": {"low": 2, "high": 1}}}},
-            "low and high, numbers",
-        ),
-        (
-            {"search": {"trials": 1, "space": {"lr": {"low": 0, "high": 1, "log": True}}}},
-            "search.space.lr.log: expected a low above 0",
-        ),
+        ({"search": {"space": {"lr": [1]}}}, "search.trials: expected a whole number of at least"),
         ({"search": {"trials": 1, "space": {"lr": [1]}, "x": 1}}, "search.x: expected one of"),
-        (
-            {"search": {"trials": 1, "space": {"lr": {"low": 0.1, "high": float("inf")}}}},
-            "search.space.lr: expected low and high, numbers",
-        ),
-        (
-            {"search": {"trials": 1, "space": {"epochs": {"low": 1, "high": 3, "step": 0.5}}}},
-            "search.space.epochs.step: expected a whole number",
-        ),
+        (search_of(lr={"low": 2, "high": 1}), "low and high, numbers"),
+        (search_of(lr={"low": 0, "high": 1, "log": True}), "space.lr.log: expected a low above 0"),
+        (search_of(lr={"low": 0.1, "high": float("inf")}), "space.lr: expected low and high, numb"),
+        (search_of(n={"low": 1, "high": 3, "step": 0.5}), "space.n.step: expected a whole number"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path, content, said):
@@ -94,13 +72,10 @@ def test_what_is_wrong_is_named(tmp_path, content, said):
     assert said in str(error.value)
 
 
-def test_everything_wrong_is_said_at_once(tmp_path):
+def test_everything_wrong_is_said_at_once_and_other_files_are_refused(tmp_path):
     with pytest.raises(SpecError) as error:
         read(tmp_path, seeds=0, epoks=1, grid={})
     assert len(error.value.problems) == 3
-
-
-def test_other_files_are_refused(tmp_path):
     path = tmp_path / "study.yaml"
     for text in ("", "- 1", "a: {", "[" * 3000):
         path.write_text(text)

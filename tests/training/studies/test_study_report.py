@@ -73,13 +73,10 @@ def test_a_search_by_validation_data_reports_what_it_reaches_on_test_data(tmp_pa
     assert "| trial 1 | 2 | 0.7500 |" in markdown
 
 
-def test_a_search_chooses_by_test_data_only_where_the_file_asks_for_it(tmp_path):
+def test_what_a_search_chooses_by_and_what_has_nothing_to_tell(tmp_path):
     assert study(tmp_path, validated=BOTH).selected_by == "validation"
     assert study(tmp_path, validated=["books"]).selected_by == "validation"
     assert study(tmp_path, options={"select_by": "test"}).selected_by == "test"
-
-
-def test_nothing_to_tell_is_said(tmp_path):
     for changes in ({}, {"search": Search(1, {"lr": (1,)})}):
         with pytest.raises(MerlinSimError, match="no run of this study has ended yet"):
             write_study_report(study(tmp_path, **changes))
