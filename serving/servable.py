@@ -217,8 +217,9 @@ class ServedColumns:
     """Numbers and vectors of each candidate."""
 
     @classmethod
-    def read(cls, schema: Schema) -> ServedColumns:
-        """Read the channels of a schema."""
+    def read(cls, schema: Schema, names: Sequence[str]) -> ServedColumns:
+        """Take the columns that a model reads by the channels of a schema."""
+        schema = schema.select_by_name(list(names))
         channels = channels_of(schema)
 
         def columns(channel: str) -> tuple[Column, ...]:
@@ -371,9 +372,8 @@ class Servable:
     @property
     def columns(self) -> ServedColumns:
         """The columns that the model reads."""
-        if self.takes_rows:
-            return ServedColumns.of_rows(self.schema, self.manifest["request"]["columns"])
-        return ServedColumns.read(self.schema)
+        read = ServedColumns.of_rows if self.takes_rows else ServedColumns.read
+        return read(self.schema, self.manifest["request"]["columns"])
 
     @property
     def summary(self) -> SummaryNote | None:

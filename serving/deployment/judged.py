@@ -158,10 +158,8 @@ def _of_checkpoint(path: Path, checkpoints: Path, say: Say) -> Judged:
             "say what it reads: `merlin-sim export` it, and give the export."
         )
     family = family_of(model)
-    if family.request is Request.ROWS:
-        columns = ServedColumns.of_rows(schema, family.served_columns(channels_of(schema)))
-    else:
-        columns = ServedColumns.read(schema)
+    read = ServedColumns.of_rows if family.request is Request.ROWS else ServedColumns.read
+    columns = read(schema, family.served_columns(channels_of(schema)))
     predictor = Predictor(model, parts=not tf.config.list_logical_devices("GPU"))
 
     def predict(rows: dict[str, Array]) -> Array:

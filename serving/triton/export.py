@@ -203,7 +203,7 @@ def export_model(
     family = family_of(model)
     names = family.served_columns(dataset.channels)
     takes_rows = family.request is Request.ROWS
-    columns = ServedColumns.of_rows(schema, names) if takes_rows else ServedColumns.read(schema)
+    columns = (ServedColumns.of_rows if takes_rows else ServedColumns.read)(schema, names)
     if takes_rows and pad:
         raise ServableError("`pad` is about histories, and this model reads none.")
     numbers = LOGARITHMS if is_of_clicks(dataset.path / WORKFLOW) else None

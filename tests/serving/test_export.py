@@ -13,9 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 from full_disk import written_at_most
+from small_users import write_users_dataset
 from warm import warm
 
 from merlin_sim.foundation.exceptions import DatasetWarning, MerlinSimError
+from merlin_sim.models.registry import model_class
 from merlin_sim.schemas.channels import channels_of
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.serving.scorer import Scorer
@@ -175,3 +177,20 @@ def test_a_full_disk_is_said_with_what_is_free(make_model, dataset, tmp_path):
     assert str(error.value).startswith(f"{tmp_path / 'out'}: ")
     assert "MiB are free" in str(error.value) and str(tmp_path) in str(error.value)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("family", "reads_times"), [("two_tower", False), ("twin", True)])
+def test_a_request_brings_what_the_model_reads_of_a_dataset_with_times(
+    tmp_path, family, reads_times
+):
+    dataset = DatasetDirectory.open(
+        write_users_dataset(tmp_path / "dataset", [[[8, 6, 7]]], time_intervals="hours")
+    )
+    model = model_class(family).from_schema(dataset.schema, embedding_dim=2)
+    model.build()
+    servable = Servable.open(export_model(model, dataset, tmp_path / "out"))
+    loaded = tf.saved_model.load(str(servable.model))
+    _, inputs = loaded.signatures["serving_default"].structured_input_signature
+    assert set(servable.columns.inputs) == set(inputs)
+    assert (servable.columns.intervals is not None) == reads_times

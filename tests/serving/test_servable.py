@@ -122,16 +122,15 @@ def test_histories_stand_in_the_order_of_the_targets_of_their_domains():
         return ColumnSchema(name, dtype="int64", tags=tags, properties=properties, **kwargs)
 
     lists = {"dims": (None, (0, 5))}
-    columns = ServedColumns.read(
-        Schema(
-            [
-                ids("item", "item", [Tags.ITEM]),
-                ids("shop", "shop", [Tags.ITEM]),
-                ids("shop_hist", "shop", [Tags.SEQUENCE], **lists),
-                ids("item_hist", "item", [Tags.SEQUENCE], **lists),
-            ]
-        )
+    schema = Schema(
+        [
+            ids("item", "item", [Tags.ITEM]),
+            ids("shop", "shop", [Tags.ITEM]),
+            ids("shop_hist", "shop", [Tags.SEQUENCE], **lists),
+            ids("item_hist", "item", [Tags.SEQUENCE], **lists),
+        ]
     )
+    columns = ServedColumns.read(schema, schema.column_names)
     assert [column.name for column in columns.targets] == ["item", "shop"]
     assert [column.name for column in columns.histories] == ["item_hist", "shop_hist"]
 

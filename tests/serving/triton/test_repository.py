@@ -16,7 +16,7 @@ from held_server import until
 from triton_calls import infer
 
 from merlin_sim.serving.limits import Limits
-from merlin_sim.serving.servable import Servable, ServedColumns
+from merlin_sim.serving.servable import Servable
 from merlin_sim.serving.signatures import one_user_batch
 from merlin_sim.serving.triton.replicas import MOST_STARTS
 from merlin_sim.serving.triton.repository import (
@@ -68,7 +68,7 @@ def test_every_model_is_of_its_backend_and_has_the_tensors_of_its_signature(
         assert [(t.name, list(t.dims)) for t in config.output] == [("score", [-1, 1])]
     first, second = configs["events"].ensemble_scheduling.step  # which tie every tensor
     assert (first.model_name, second.model_name) == ("workflow", "one_user")
-    names = set(ServedColumns.read(servable.schema).inputs)
+    names = set(servable.columns.inputs)
     assert set(first.output_map) == names == {t.name for t in configs["workflow"].output}
     assert {first.output_map[n] for n in names} == set(second.input_map.values())
     assert dict(second.output_map) == {"score": configs["events"].output[0].name}

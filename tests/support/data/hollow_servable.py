@@ -15,8 +15,9 @@ def write_hollow_servable(directory: Path, model: str, **checkpoint: int) -> Pat
     (directory / "model").mkdir(parents=True)
     (directory / "model/saved_model.pb").write_text(model)
     write_documents(directory, sim_spec(["train.parquet"], ["test.parquet"]))
+    columns = ["who", "thing", "kind", "thing_seen", "kind_seen"]
     facts = {
-        "request": {"of": "events", "columns": ["who", "thing", "kind"], "numbers": None},
+        "request": {"of": "events", "columns": columns, "numbers": None},
         "model": {"type": "din", "options": {}, "precision": "float32"},
         "checkpoint": {
             "name": f"step-{model}",
