@@ -12,7 +12,7 @@ from merlin.models.tf.inputs.embedding import EmbeddingTable
 from merlin.schema import Schema
 
 from ..foundation.batch_names import OFFSETS, VALUES
-from ..parallel.checkpoints.checkpoint_files import MANIFEST, Checkpoint, CheckpointError
+from ..parallel.checkpoints.checkpoint_files import MANIFEST, CheckpointError, SavedCheckpoint
 from ..parallel.checkpoints.checkpoint_store import CheckpointStore
 from .blocks.checks import OptionError
 from .blocks.embeddings.spread_tables import TablePart, table_parts
@@ -195,7 +195,7 @@ def is_checkpoint(path: Path | str) -> bool:
     return (place / MANIFEST).is_file() or bool(CheckpointStore(place).names())
 
 
-def restored_model(checkpoint: Checkpoint, model_class: type[Any]) -> Any:
+def restored_model(checkpoint: SavedCheckpoint, model_class: type[Any]) -> Any:
     """Build the model of a checkpoint with its weights, in the precision it was trained in."""
     found, wanted = checkpoint.facts.get(MODEL_CLASS), model_class.__name__
     if found != wanted:
@@ -205,7 +205,7 @@ def restored_model(checkpoint: Checkpoint, model_class: type[Any]) -> Any:
     return model
 
 
-def restore_weights(model: tf.Module, checkpoint: Checkpoint) -> None:
+def restore_weights(model: tf.Module, checkpoint: SavedCheckpoint) -> None:
     """Give a model the weights of a checkpoint."""
     listed = set(checkpoint.facts.get(MODEL_VARIABLES) or ())
     assign_arrays(named_variables(model), checkpoint, listed, named_parts(model))
@@ -213,7 +213,7 @@ def restore_weights(model: tf.Module, checkpoint: Checkpoint) -> None:
 
 def assign_arrays(
     variables: Mapping[str, tf.Variable],
-    checkpoint: Checkpoint,
+    checkpoint: SavedCheckpoint,
     expected: set[str],
     parts: Mapping[str, TablePart],
 ) -> None:
@@ -226,7 +226,7 @@ def assign_arrays(
 
 def check_arrays(
     variables: Mapping[str, tf.Variable],
-    checkpoint: Checkpoint,
+    checkpoint: SavedCheckpoint,
     expected: set[str],
     parts: Mapping[str, TablePart],
     growing: Collection[str] = (),
@@ -264,7 +264,7 @@ def check_arrays(
         raise CheckpointError(f"{checkpoint.path} is of another model:\n{lines}")
 
 
-def _read(checkpoint: Checkpoint, name: str, variable: Any, part: TablePart | None) -> Any:
+def _read(checkpoint: SavedCheckpoint, name: str, variable: Any, part: TablePart | None) -> Any:
     if part is None:
         return checkpoint.arrays[name]
     rows, columns = part.places(variable.shape)

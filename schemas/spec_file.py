@@ -22,7 +22,7 @@ CHUNK_KEYS = ("type", "features", "files")
 
 
 @dataclass
-class Reading:
+class SpecReading:
     """What came of reading a spec."""
 
     spec: FeatureSpec | None
@@ -35,14 +35,14 @@ class Reading:
     """Where stand-ins are: what follows from those is not reported."""
 
 
-def read_feature_spec(path: Path) -> Reading:
+def read_feature_spec(path: Path) -> SpecReading:
     """Read the shape of a spec from a YAML file."""
     root, problems = read_yaml(path)
     if root is None:
-        return Reading(None, problems)
+        return SpecReading(None, problems)
     shape = _Shape(str(path), root.line_of)
     spec = shape.spec(root.plain())
-    return Reading(spec, problems + shape.problems, shape.replaced)
+    return SpecReading(spec, problems + shape.problems, shape.replaced)
 
 
 class _Shape:
@@ -190,7 +190,7 @@ MOST_HINTS = 20
 
 
 def gather_problems(
-    reading: Reading, directory: Path | None, model: str | None = None
+    reading: SpecReading, directory: Path | None, model: str | None = None
 ) -> list[Problem]:
     """Gather all that is wrong with a spec: its shape, its names and files, a model's channels.
 

@@ -18,7 +18,7 @@ from ..foundation.requests import RequestError
 from ..schemas.item_table import KEY
 from .event import parse_json
 from .histories.store import HistoryStore, Interaction, StoreError, parse_interaction
-from .servable import Column, Servable
+from .servable import Servable, ServedColumn
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -41,7 +41,7 @@ class KeyKind:
             )
 
 
-def key_kind(servable: Servable, column: Column) -> KeyKind:
+def key_kind(servable: Servable, column: ServedColumn) -> KeyKind:
     """Say what the keys of a column are."""
     path = servable.vocabulary(column.domain)
     if path is None:

@@ -43,7 +43,7 @@ from .lookups import (
     read_workflow,
 )
 from .numbers import NumberEncoder, PlainNumbers, WorkflowNumbers
-from .servable import CATEGORIES, Column, Servable, SummaryNote
+from .servable import CATEGORIES, Servable, ServedColumn, SummaryNote
 
 Ids = dict[str, npt.NDArray[np.generic]]
 KEPT_FROM = 100
@@ -356,12 +356,12 @@ class EventEncoder:
         return None if known is None else np.asarray(known)[ids].astype(np.int64)
 
 
-def _named(columns: Sequence[Column], found: Iterable[npt.NDArray[np.int64]]) -> Ids:
+def _named(columns: Sequence[ServedColumn], found: Iterable[npt.NDArray[np.int64]]) -> Ids:
     pairs = zip(columns, found, strict=True)
     return {column.name: ids.astype(column.dtype) for column, ids in pairs}
 
 
-def find_lookup(servable: Servable, column: Column, features: Sequence[str] = ()) -> Lookup:
+def find_lookup(servable: Servable, column: ServedColumn, features: Sequence[str] = ()) -> Lookup:
     """Read the vocabulary of a column, and those features of its keys that stand in it."""
     path = servable.vocabulary(column.domain)
     if path is None:
@@ -433,7 +433,7 @@ class RowEncoder:
         }
         return EncodedEvent({}, targets, {})
 
-    def _encode(self, column: Column, value: Any) -> float:
+    def _encode(self, column: ServedColumn, value: Any) -> float:
         lookup = self.lookups[column.name]
         if lookup is not None:
             return lookup.look_up(value, column.name)

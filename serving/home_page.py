@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..training.reports.page import Figures, Table, Text
+from ..training.reports.page import Figures, PageTable, Text
 from .servable import Servable
 
 STYLE, SCRIPT = (
     (Path(__file__).parent / name).read_text(encoding="utf-8") for name in ("home.css", "home.js")
 )
 READY, UNREADY = "ready", "not ready"
-Section = tuple[str, Sequence[Text | Table | Figures]]
+Section = tuple[str, Sequence[Text | PageTable | Figures]]
 """A heading, and what stands below it."""
 
 

@@ -39,7 +39,7 @@ from ..workflows.raw_values import can_be_number, keys_of_lists, matrix_of
 from ..workflows.times import moments_of
 from .event import csv_numbers, number_of
 from .lookups import TRIED, Lookup, a_number
-from .servable import Column, ServedColumns
+from .servable import ServedColumn, ServedColumns
 
 Array = npt.NDArray[Any]
 Raw = Mapping[str, Any]
@@ -105,7 +105,7 @@ class PlainNumbers:
         return _plain_columns(self._items, [(raw, f"{where}[{i}].") for i, raw in enumerate(given)])
 
 
-def _plain_example(column: Column) -> Any:
+def _plain_example(column: ServedColumn) -> Any:
     if column.width is None:
         return TRIED[0]
     if column.largest_id is None:
@@ -114,7 +114,7 @@ def _plain_example(column: Column) -> Any:
 
 
 def _plain_columns(
-    columns: Mapping[str, Column], rows: Sequence[tuple[Raw, str]]
+    columns: Mapping[str, ServedColumn], rows: Sequence[tuple[Raw, str]]
 ) -> dict[str, Array]:
     """Read columns of rows, each beside what the names of its fields begin with in messages."""
     problems: list[str] = []
@@ -132,7 +132,7 @@ def _plain_columns(
     return found
 
 
-def _plain(column: Column, value: Any, where: str) -> Any:
+def _plain(column: ServedColumn, value: Any, where: str) -> Any:
     if column.width is None:
         return number_of(value, where)
     if not isinstance(value, list):

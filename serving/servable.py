@@ -175,7 +175,7 @@ Tensors = dict[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)
-class Column:
+class ServedColumn:
     """One column of the schema, as serving needs it."""
 
     name: str
@@ -198,22 +198,22 @@ class Column:
 class ServedColumns:
     """The columns of one servable."""
 
-    users: tuple[Column, ...]
+    users: tuple[ServedColumn, ...]
     """Ids of the user, and of the moment that a request is of."""
-    targets: tuple[Column, ...]
-    histories: tuple[Column, ...]
+    targets: tuple[ServedColumn, ...]
+    histories: tuple[ServedColumn, ...]
     """In the order of ``targets``; none where requests are plain rows."""
-    intervals: Column | None
+    intervals: ServedColumn | None
     """Time intervals, aligned with the histories."""
     longest: int
     """Positions of a history that the model reads, the newest."""
     is_ragged: bool
     """Whether histories are values and offsets, or padded rows."""
-    user_numbers: tuple[Column, ...] = ()
+    user_numbers: tuple[ServedColumn, ...] = ()
     """Numbers and vectors beside the user."""
-    target_lists: tuple[Column, ...] = ()
+    target_lists: tuple[ServedColumn, ...] = ()
     """Lists of ids of each candidate."""
-    target_numbers: tuple[Column, ...] = ()
+    target_numbers: tuple[ServedColumn, ...] = ()
     """Numbers and vectors of each candidate."""
 
     @classmethod
@@ -222,7 +222,7 @@ class ServedColumns:
         schema = schema.select_by_name(list(names))
         channels = channels_of(schema)
 
-        def columns(channel: str) -> tuple[Column, ...]:
+        def columns(channel: str) -> tuple[ServedColumn, ...]:
             return tuple(_column(schema[name]) for name in channels.get(channel, ()))
 
         histories = columns(POSITIVE_HISTORY)
@@ -246,22 +246,22 @@ class ServedColumns:
         return cls((), targets, (), None, longest=0, is_ragged=False)
 
     @property
-    def of_user(self) -> tuple[Column, ...]:
+    def of_user(self) -> tuple[ServedColumn, ...]:
         """All columns with one row for each user."""
         return (*self.users, *self.user_numbers)
 
     @property
-    def of_target(self) -> tuple[Column, ...]:
+    def of_target(self) -> tuple[ServedColumn, ...]:
         """All columns with one row for each candidate."""
         return (*self.targets, *self.target_lists, *self.target_numbers)
 
     @property
-    def lists(self) -> tuple[Column, ...]:
+    def lists(self) -> tuple[ServedColumn, ...]:
         """All columns with a history in each row."""
         return (*self.histories, *((self.intervals,) if self.intervals else ()))
 
     @property
-    def all(self) -> tuple[Column, ...]:
+    def all(self) -> tuple[ServedColumn, ...]:
         """Every column that the model reads."""
         return (*self.of_user, *self.of_target, *self.lists)
 
@@ -280,13 +280,13 @@ class ServedColumns:
         return found
 
 
-def _column(column: ColumnSchema) -> Column:
+def _column(column: ColumnSchema) -> ServedColumn:
     domain = column.int_domain
     dtype = np.dtype(column.dtype.to("numpy"))
     width = int(column.value_count.max) if column.is_list and not column.is_ragged else None
     if domain is None or domain.max is None:
-        return Column(column.name, column.name, dtype, None, width)
-    return Column(column.name, domain.name or column.name, dtype, int(domain.max), width)
+        return ServedColumn(column.name, column.name, dtype, None, width)
+    return ServedColumn(column.name, domain.name or column.name, dtype, int(domain.max), width)
 
 
 MODEL = "model"
@@ -322,7 +322,7 @@ class SummaryNote(NamedTuple):
 
     def columns(self, columns: ServedColumns) -> ServedColumns:
         """Return what is read of a request whose history is summed up."""
-        column = Column(HISTORY_SUMMARY, HISTORY_SUMMARY, np.float32, None, self.dim)
+        column = ServedColumn(HISTORY_SUMMARY, HISTORY_SUMMARY, np.float32, None, self.dim)
         return replace(columns, user_numbers=(*columns.user_numbers, column))
 
 

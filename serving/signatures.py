@@ -13,7 +13,7 @@ from ..foundation.batch_names import OFFSETS, VALUES
 from ..foundation.requests import RequestError
 from .encoder import EncodedEvent, Ids
 from .limits import Limits
-from .servable import Column, ServedColumns, Tensors
+from .servable import ServedColumn, ServedColumns, Tensors
 
 ROWS_PER_CALL = 4096
 """Rows that a model is given at once, which bounds its memory."""
@@ -234,7 +234,7 @@ def _check_rows(name: str, rows: int, allowed: tuple[int, ...]) -> None:
 
 
 def _check_list(
-    tensors: Tensors, column: Column, columns: ServedColumns, rows: int, limits: Limits
+    tensors: Tensors, column: ServedColumn, columns: ServedColumns, rows: int, limits: Limits
 ) -> None:
     if not columns.is_ragged:
         _check_rows(column.name, len(tensors[column.name]), (rows,))
@@ -254,7 +254,7 @@ def _check_list(
         raise RequestError(f"{name}: expected the offsets of {leader}: histories are aligned")
 
 
-def _check_values(tensors: Tensors, column: Column) -> None:
+def _check_values(tensors: Tensors, column: ServedColumn) -> None:
     """Look whether ids are in their table, and numbers are some."""
     name = column.name + VALUES if column.name + VALUES in tensors else column.name
     values, largest = tensors[name], column.largest_id

@@ -20,29 +20,30 @@ from ...foundation.digest import digest_of
 Array = npt.NDArray[Any]
 
 
-class Range(NamedTuple):
+class IndexRange(NamedTuple):
     """Places from ``begin`` to ``end``, the end not included."""
 
     begin: int
     end: int
 
-    def overlap(self, other: Range) -> Range:
+    def overlap(self, other: IndexRange) -> IndexRange:
         """Return what both have; nothing is an end that is not behind its begin."""
-        return Range(max(self.begin, other.begin), min(self.end, other.end))
+        return IndexRange(max(self.begin, other.begin), min(self.end, other.end))
 
-    def within(self, other: Range) -> slice:
+    def within(self, other: IndexRange) -> slice:
         """Return where this range stands in an array that holds ``other``."""
         return slice(self.begin - other.begin, self.end - other.begin)
 
 
-def extents(shape: Iterable[int]) -> tuple[Range, Range]:
+def extents(shape: Iterable[int]) -> tuple[IndexRange, IndexRange]:
     """Return all rows and all columns of a shape; an axis that is not there has one place.
 
     >>> extents([7]), extents([7, 4, 2])
-    ((Range(begin=0, end=7), Range(begin=0, end=1)), (Range(begin=0, end=7), Range(begin=0, end=4)))
+    ((IndexRange(begin=0, end=7), IndexRange(begin=0, end=1)),
+     (IndexRange(begin=0, end=7), IndexRange(begin=0, end=4)))
     """
     rows, columns, *_ = (*shape, 1, 1)
-    return Range(0, rows), Range(0, columns)
+    return IndexRange(0, rows), IndexRange(0, columns)
 
 
 @dataclass(frozen=True)
@@ -60,14 +61,14 @@ class ArrayPart:
     first_column: int = 0
 
     @property
-    def rows(self) -> Range:
+    def rows(self) -> IndexRange:
         """The rows of the variable that this part has."""
-        return Range(self.first_row, self.first_row + extents(self.values.shape)[0].end)
+        return IndexRange(self.first_row, self.first_row + extents(self.values.shape)[0].end)
 
     @property
-    def columns(self) -> Range:
+    def columns(self) -> IndexRange:
         """The columns of the variable that this part has."""
-        return Range(self.first_column, self.first_column + extents(self.values.shape)[1].end)
+        return IndexRange(self.first_column, self.first_column + extents(self.values.shape)[1].end)
 
 
 def whole(
@@ -84,17 +85,17 @@ def whole(
         del values  # before the next one is there
 
 
-Area = tuple[Range, Range]
+Area = tuple[IndexRange, IndexRange]
 
 
 def find_fault(whole: Area, parts: Sequence[Area]) -> str | None:
     """Say which rows and columns stand in no part, or in several, or lie outside; None for none.
 
-    >>> rows, columns = Range(0, 10), Range(0, 4)
-    >>> find_fault((rows, columns), [(Range(0, 6), columns), (Range(6, 10), columns)])
-    >>> find_fault((rows, columns), [(Range(0, 6), columns), (Range(7, 10), columns)])
+    >>> rows, columns = IndexRange(0, 10), IndexRange(0, 4)
+    >>> find_fault((rows, columns), [(IndexRange(0, 6), columns), (IndexRange(6, 10), columns)])
+    >>> find_fault((rows, columns), [(IndexRange(0, 6), columns), (IndexRange(7, 10), columns)])
     'rows 6 to 7, columns 0 to 4 stand in no part'
-    >>> find_fault((rows, columns), [(Range(0, 6), columns), (Range(5, 10), columns)])
+    >>> find_fault((rows, columns), [(IndexRange(0, 6), columns), (IndexRange(5, 10), columns)])
     'rows 5 to 6, columns 0 to 4 stand in 2 parts'
     """
     for part in parts:
@@ -135,8 +136,8 @@ class StoredPart:
     """Where a part of an array stands."""
 
     file: str
-    rows: Range
-    columns: Range
+    rows: IndexRange
+    columns: IndexRange
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,7 @@ class StoredArray:
     def parse(cls, entry: Any) -> StoredArray:
         """Read it from JSON; whatever else it is given, some error comes of it."""
         parts = [
-            StoredPart(str(part["file"]), Range(*part["rows"]), Range(*part["columns"]))
+            StoredPart(str(part["file"]), IndexRange(*part["rows"]), IndexRange(*part["columns"]))
             for part in entry["parts"]
         ]
         shape = tuple(int(length) for length in entry["shape"])
@@ -283,7 +284,7 @@ class StoredArrays(Mapping[str, Array]):
         """Read a range of an array, out of as many parts as hold it; by default all of it."""
         array = self.index[variable]
         all_rows, all_columns = extents(array.shape)
-        wanted = Range(*(rows or all_rows)), Range(*(columns or all_columns))
+        wanted = IndexRange(*(rows or all_rows)), IndexRange(*(columns or all_columns))
         for what, asked, there in zip(
             ("rows", "columns"), wanted, (all_rows, all_columns), strict=True
         ):
@@ -299,7 +300,7 @@ class StoredArrays(Mapping[str, Array]):
         variable: str,
         array: StoredArray,
         part: StoredPart,
-        wanted: tuple[Range, Range],
+        wanted: tuple[IndexRange, IndexRange],
         result: Array,
     ) -> None:
         """Read the rows that a part has of what is wanted into their places."""
@@ -307,7 +308,7 @@ class StoredArrays(Mapping[str, Array]):
         if rows.begin >= rows.end or columns.begin >= columns.end:
             return
         begin = self._begins[part.file, _key(variable, array.shape, part.rows, part.columns)]
-        of_row = _shape_of(array.shape, Range(0, 1), part.columns)
+        of_row = _shape_of(array.shape, IndexRange(0, 1), part.columns)
         row_bytes = math.prod(of_row) * result.itemsize
         begin += (rows.begin - part.rows.begin) * row_bytes
         if columns == part.columns == wanted[1]:
@@ -316,7 +317,7 @@ class StoredArrays(Mapping[str, Array]):
         there, here = columns.within(part.columns), columns.within(wanted[1])
         rows_at_once = max(1, READ_BYTES // row_bytes)
         for row in range(rows.begin, rows.end, rows_at_once):
-            some = Range(row, min(row + rows_at_once, rows.end))
+            some = IndexRange(row, min(row + rows_at_once, rows.end))
             values = np.empty(_shape_of(array.shape, some, part.columns), array.dtype)
             self._read_into(part.file, begin, values)
             result[some.within(wanted[0]), here] = values[:, there]
@@ -352,13 +353,13 @@ class StoredArrays(Mapping[str, Array]):
         self._begins[part.file, key] = before + in_entry
 
 
-def _key(variable: str, shape: tuple[int, ...], rows: Range, columns: Range) -> str:
+def _key(variable: str, shape: tuple[int, ...], rows: IndexRange, columns: IndexRange) -> str:
     if (rows, columns) == extents(shape):
         return variable
     return f"{variable}[{rows.begin}:{rows.end},{columns.begin}:{columns.end}]"
 
 
-def _shape_of(shape: tuple[int, ...], rows: Range, columns: Range) -> tuple[int, ...]:
+def _shape_of(shape: tuple[int, ...], rows: IndexRange, columns: IndexRange) -> tuple[int, ...]:
     lengths = (rows.end - rows.begin, columns.end - columns.begin)
     return (*lengths[: len(shape)], *shape[2:])
 

@@ -37,7 +37,7 @@ class CheckpointError(MerlinSimError):
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class SavedCheckpoint:
     """What one directory holds."""
 
     path: Path
@@ -82,7 +82,7 @@ def write_checkpoint(
     sync_directory(path)
 
 
-def read_checkpoint(path: Path, compared: Mapping[str, str] | None = None) -> Checkpoint:
+def read_checkpoint(path: Path, compared: Mapping[str, str] | None = None) -> SavedCheckpoint:
     """Open one checkpoint and compare every file of it with its digest.
 
     ``compared`` are digests with which another rank has compared the arrays' files: they are not
@@ -104,7 +104,7 @@ def read_checkpoint(path: Path, compared: Mapping[str, str] | None = None) -> Ch
         index = {name: StoredArray.parse(entry) for name, entry in facts.pop("arrays").items()}
         arrays = StoredArrays(opened, index)
         weakref.finalize(arrays, stack.pop_all().close)  # the arrays keep their files open
-    return Checkpoint(path, facts, arrays, sums)
+    return SavedCheckpoint(path, facts, arrays, sums)
 
 
 def read_facts(path: Path) -> dict[str, Any]:

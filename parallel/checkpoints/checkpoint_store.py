@@ -16,8 +16,8 @@ from ...foundation.files import REPLACED, finish_replacement, put_in_place, sync
 from .array_files import ArrayPart
 from .asked_step import BEST, NEWEST
 from .checkpoint_files import (
-    Checkpoint,
     CheckpointError,
+    SavedCheckpoint,
     Writer,
     read_checkpoint,
     read_facts,
@@ -25,7 +25,7 @@ from .checkpoint_files import (
     write_checkpoint,
 )
 
-__all__ = ["Checkpoint", "CheckpointError", "CheckpointStore"]
+__all__ = ["CheckpointError", "CheckpointStore", "SavedCheckpoint"]
 
 AUC = "auc"
 """The fact by which checkpoints are compared."""
@@ -122,9 +122,9 @@ class CheckpointStore:
     def load(
         self,
         say: Callable[[str], None] = lambda message: None,
-        check: Callable[[Checkpoint], None] = lambda checkpoint: None,
+        check: Callable[[SavedCheckpoint], None] = lambda checkpoint: None,
         order: Sequence[str] | None = None,
-    ) -> Checkpoint:
+    ) -> SavedCheckpoint:
         """Read the newest checkpoint that is whole, or the first of an ``order`` of names.
 
         Args:
@@ -211,8 +211,8 @@ def choose_checkpoint(
     directory: Path,
     step: str = BEST,
     say: Callable[[str], None] = lambda message: None,
-    check: Callable[[Checkpoint], None] = lambda checkpoint: None,
-) -> Checkpoint:
+    check: Callable[[SavedCheckpoint], None] = lambda checkpoint: None,
+) -> SavedCheckpoint:
     """Read the checkpoint that is asked for, and say which one it is and why.
 
     Args:
@@ -246,7 +246,7 @@ def _steps(name: str) -> int:
     return int(name.removeprefix("step-"))
 
 
-def _why(checkpoint: Checkpoint, ranked: list[str], names: list[str], step: str) -> str:
+def _why(checkpoint: SavedCheckpoint, ranked: list[str], names: list[str], step: str) -> str:
     name, newest = checkpoint.path.name[:15], names[0] if names else ""
     if name in ranked:
         of, auc = checkpoint.facts[AUC_OF], checkpoint.facts[AUC]

@@ -36,7 +36,7 @@ NEEDED_TO_TRAIN = ("nvtabular", "merlin.dataloader.tensorflow", "merlin.models.t
 
 
 @dataclass(frozen=True)
-class Finding:
+class Diagnosis:
     """One line of the report."""
 
     topic: str
@@ -66,7 +66,7 @@ def command() -> None:
         raise MerlinSimError("training cannot run here: see " + ", ".join(dict.fromkeys(bad)))
 
 
-def print_findings(findings: list[Finding]) -> None:
+def print_findings(findings: list[Diagnosis]) -> None:
     """Print the report as a table."""
     from rich.console import Console
     from rich.table import Table
@@ -80,28 +80,28 @@ def print_findings(findings: list[Finding]) -> None:
     Console().print(table)
 
 
-def _versions() -> list[Finding]:
-    findings = [Finding("Python", f"{platform.python_version()} ({sys.executable})")]
+def _versions() -> list[Diagnosis]:
+    findings = [Diagnosis("Python", f"{platform.python_version()} ({sys.executable})")]
     if sys.version_info[:2] not in ((3, 10), (3, 11)):
-        findings.append(Finding("Python", "3.10 or 3.11 is needed: TensorFlow 2.12", is_bad=True))
+        findings.append(Diagnosis("Python", "3.10 or 3.11 is needed: TensorFlow 2.12", is_bad=True))
     for package in PACKAGES:
         try:
-            findings.append(Finding(package, importlib.metadata.version(package)))
+            findings.append(Diagnosis(package, importlib.metadata.version(package)))
         except importlib.metadata.PackageNotFoundError:
-            findings.append(Finding(package, "not installed (make setup)", is_bad=True))
+            findings.append(Diagnosis(package, "not installed (make setup)", is_bad=True))
     return findings
 
 
-def _machine() -> Finding:
+def _machine() -> Diagnosis:
     memory = psutil.virtual_memory()
     cores = count_cores()
     total, free = memory.total / 2**30, memory.available / 2**30
-    return Finding("machine", f"{cores} CPU cores, {total:.0f} GiB ({free:.0f} free)")
+    return Diagnosis("machine", f"{cores} CPU cores, {total:.0f} GiB ({free:.0f} free)")
 
 
 def _guarded(
-    topic: str, look: Callable[[], list[Finding]], module: str | None = None
-) -> list[Finding]:
+    topic: str, look: Callable[[], list[Diagnosis]], module: str | None = None
+) -> list[Diagnosis]:
     """Look at something; whatever an import sets off becomes a finding, not a traceback."""
     try:
         if module is not None:
@@ -110,31 +110,31 @@ def _guarded(
     except Exception as error:  # a broken installation can raise anything
         reason = " ".join(str(error).split())[:200]
         name = f"{module} " if module else ""
-        return [Finding(topic, f"{name}{type(error).__name__}: {reason}", is_bad=True)]
+        return [Diagnosis(topic, f"{name}{type(error).__name__}: {reason}", is_bad=True)]
 
 
-def _gpus(gpus: Gpus) -> list[Finding]:
+def _gpus(gpus: Gpus) -> list[Diagnosis]:
     """What the driver says, before anything has tried to use it."""
     if not gpus.driver:
-        return [Finding("GPU", f"none: {gpus.problem}")]
+        return [Diagnosis("GPU", f"none: {gpus.problem}")]
     names = ", ".join(f"{gpu.place}: {gpu.name}" for gpu in gpus.visible) or "none visible"
     cuda = ".".join(map(str, gpus.cuda))
-    return [Finding("GPU", f"{names} (driver {gpus.driver}, CUDA {cuda})")]
+    return [Diagnosis("GPU", f"{names} (driver {gpus.driver}, CUDA {cuda})")]
 
 
-def _tensorflow(gpus: Gpus) -> list[Finding]:
+def _tensorflow(gpus: Gpus) -> list[Diagnosis]:
     import tensorflow as tf
 
     found = tf.config.list_physical_devices("GPU")
     if found:
-        return [Finding("device", f"{len(found)} GPU(s)")]
+        return [Diagnosis("device", f"{len(found)} GPU(s)")]
     reason = why_not_tensorflow(gpus) if gpus.visible else "no GPU that TensorFlow can use"
-    return [Finding("device", f"CPU ({reason})")]
+    return [Diagnosis("device", f"CPU ({reason})")]
 
 
-def _horovod() -> list[Finding]:
+def _horovod() -> list[Diagnosis]:
     if importlib.util.find_spec("horovod") is None:
-        return [Finding("Horovod", "not installed (for several ranks: HOROVOD=1 make setup)")]
+        return [Diagnosis("Horovod", "not installed (for several ranks: HOROVOD=1 make setup)")]
     import horovod.tensorflow as hvd
 
     abilities = {
@@ -147,23 +147,23 @@ def _horovod() -> list[Finding]:
     unable = [name for name, built in abilities.items() if not built]
     built, missing = (", ".join(names) or "nothing" for names in (able, unable))
     text = f"{importlib.metadata.version('horovod')}, built with {built}; without {missing}"
-    return [Finding("Horovod", text, is_bad=not {"Gloo", "MPI"} & set(able))]
+    return [Diagnosis("Horovod", text, is_bad=not {"Gloo", "MPI"} & set(able))]
 
 
-def _feed(gpus: Gpus) -> list[Finding]:
+def _feed(gpus: Gpus) -> list[Diagnosis]:
     reason = why_not_cudf(gpus) if gpus.visible else "no GPU for cudf"
     if reason is not None:
-        return [Finding("feed", f"CPU: arrow and NumPy ({reason})")]
-    return [Finding("feed", f"GPU: cudf {importlib.import_module('cudf').__version__}")]
+        return [Diagnosis("feed", f"CPU: arrow and NumPy ({reason})")]
+    return [Diagnosis("feed", f"GPU: cudf {importlib.import_module('cudf').__version__}")]
 
 
-def _settled(gpus: Gpus) -> list[Finding]:
+def _settled(gpus: Gpus) -> list[Diagnosis]:
     """Say what a run would do with the GPU, and set Merlin up for it, which is imported next."""
     problem = settle_training(gpus)
-    return [] if problem is None else [Finding("a run", problem)]
+    return [] if problem is None else [Diagnosis("a run", problem)]
 
 
-def _optional(topic: str, module: str, how: str) -> Finding:
+def _optional(topic: str, module: str, how: str) -> Diagnosis:
     if importlib.util.find_spec(module) is not None:
-        return Finding(topic, f"{module} {importlib.metadata.version('nvidia-' + module)}")
-    return Finding(topic, f"not installed (optional: {how})")
+        return Diagnosis(topic, f"{module} {importlib.metadata.version('nvidia-' + module)}")
+    return Diagnosis(topic, f"not installed (optional: {how})")

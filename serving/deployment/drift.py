@@ -26,7 +26,7 @@ from .drift_findings import (
     SCORES,
     Array,
     DriftBounds,
-    Finding,
+    FeatureDrift,
     SeenColumns,
     compare,
     values_finding,
@@ -215,7 +215,7 @@ def _counted(values: Array, name: str, largest: int) -> Array:
 class Comparison:
     """What came of it."""
 
-    findings: list[Finding]
+    findings: list[FeatureDrift]
     notes: list[str]
     """What could not be compared, a sentence each."""
     facts: dict[str, Any]
@@ -288,7 +288,7 @@ def _check_left_out(left_out: Sequence[str], names: set[str]) -> None:
 
 def _findings(
     older: Side, newer: Side, bounds: DriftBounds
-) -> tuple[list[Finding], dict[str, tuple[Array, Array]]]:
+) -> tuple[list[FeatureDrift], dict[str, tuple[Array, Array]]]:
     """Compare what both hold; give what can be drawn of it too."""
     reference, new = older.columns, newer.columns
     findings = list(compare(reference, new, bounds))

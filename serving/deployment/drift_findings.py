@@ -132,7 +132,7 @@ class DriftBounds:
 
 
 @dataclass(frozen=True)
-class Finding:
+class FeatureDrift:
     """One feature of both datasets."""
 
     feature: str
@@ -161,7 +161,9 @@ class Finding:
         return {**asdict(self), "drifted": self.drifted}
 
 
-def compare(reference: SeenColumns, new: SeenColumns, bounds: DriftBounds) -> Iterator[Finding]:
+def compare(
+    reference: SeenColumns, new: SeenColumns, bounds: DriftBounds
+) -> Iterator[FeatureDrift]:
     """Compare all columns that both have, lengths of histories and labels."""
     if reference.labelled and new.labelled:
         yield _labels(reference, new, bounds)
@@ -177,12 +179,12 @@ def compare(reference: SeenColumns, new: SeenColumns, bounds: DriftBounds) -> It
 
 def values_finding(
     name: str, kind: str, reference: Array, new: Array, bounds: DriftBounds
-) -> Finding:
+) -> FeatureDrift:
     """Compare values that have an order, at least one of each."""
     edges = bins_of_values(reference)
     psi = stability_index(count_bins(reference, edges), count_bins(new, edges))
     ks = largest_distance(*count_places(reference, new))
-    return Finding(
+    return FeatureDrift(
         name, kind, len(reference), len(new), psi, ks,
         reference_mean=float(np.mean(reference, dtype=np.float64)),
         new_mean=float(np.mean(new, dtype=np.float64)),
@@ -190,7 +192,7 @@ def values_finding(
     )  # fmt: skip
 
 
-def _ids(name: str, reference: Array, new: Array, bounds: DriftBounds) -> Finding:
+def _ids(name: str, reference: Array, new: Array, bounds: DriftBounds) -> FeatureDrift:
     known = len(reference)
     # Id 0 stands for no key, and an id behind the last of the reference for a key that it lacks.
     unknown = [int(reference[0]), int(new[0] + new[known:].sum())]
@@ -206,20 +208,20 @@ def _ids(name: str, reference: Array, new: Array, bounds: DriftBounds) -> Findin
     reasons = _too_far(psi, ks, bounds)
     if shares[1] - shares[0] > bounds.unknown:
         reasons.append(f"unknown {shares[0]:.1%} to {shares[1]:.1%}")
-    return Finding(
+    return FeatureDrift(
         name, IDS, totals[0], totals[1], psi, ks,
         reference_unknown=shares[0], new_unknown=shares[1], reasons=reasons,
     )  # fmt: skip
 
 
-def _labels(reference: SeenColumns, new: SeenColumns, bounds: DriftBounds) -> Finding:
+def _labels(reference: SeenColumns, new: SeenColumns, bounds: DriftBounds) -> FeatureDrift:
     counts = [np.array([side.rows - side.clicks, side.clicks]) for side in (reference, new)]
     rates = [side.clicks / max(1, side.rows) for side in (reference, new)]
     psi, ks = stability_index(*counts), largest_distance(*counts)
     reasons = _too_far(psi, ks, bounds)
     if abs(rates[1] - rates[0]) > bounds.label_rate:
         reasons.append(f"clicks {rates[0]:.1%} to {rates[1]:.1%}")
-    return Finding(
+    return FeatureDrift(
         "label", RATE, reference.rows, new.rows, psi, ks,
         reference_mean=rates[0], new_mean=rates[1], reasons=reasons,
     )  # fmt: skip

@@ -11,9 +11,9 @@ import numpy as np
 from matplotlib import pyplot as plt
 
 from ...training.reports.figures import COLORS
-from ...training.reports.page import Figures, Page, Table, Text
+from ...training.reports.page import Figures, Page, PageTable, Text
 from ...training.reports.report import as_images
-from .drift_findings import Array, DriftBounds, Finding
+from .drift_findings import Array, DriftBounds, FeatureDrift
 from .server_page import DISTANCES, DISTANCES_CAPTION, FORMAT
 
 HEAD = ("Feature", "What", "Values", "New values", "Mean", "New mean", "Unknown", "New unknown",
@@ -33,7 +33,7 @@ Curves = Mapping[str, tuple[Array, Array]]
 """Title -> values of the reference, new values."""
 
 
-def rows_of(findings: Sequence[Finding]) -> list[list[str]]:
+def rows_of(findings: Sequence[FeatureDrift]) -> list[list[str]]:
     """Write findings as rows of text, under :data:`HEAD`."""
     return [
         [
@@ -53,7 +53,7 @@ def rows_of(findings: Sequence[Finding]) -> list[list[str]]:
 
 def write_drift(
     directory: Path,
-    findings: Sequence[Finding],
+    findings: Sequence[FeatureDrift],
     bounds: DriftBounds,
     facts: Mapping[str, Any],
     curves: Curves,
@@ -61,13 +61,13 @@ def write_drift(
     """Write drift.json, drift.html, drift.md and their figures; return the HTML."""
     drifted = [found.feature for found in findings if found.drifted]
     page = Page("Drift: " + (", ".join(drifted) if drifted else "none"))
-    page.add("Features", Table(HEAD, rows_of(findings)), Text(HOW_TO_READ))
+    page.add("Features", PageTable(HEAD, rows_of(findings)), Text(HOW_TO_READ))
     figures = {DISTANCES: _draw_distances(findings, bounds)}
     if curves:
         figures["distributions"] = _draw_curves(curves)
     page.add("Figures", Figures(as_images(figures, CAPTIONS)))
     compared = [[name, str(value)] for name, value in facts.items()]
-    page.add("What was compared", Table(["", ""], compared))
+    page.add("What was compared", PageTable(["", ""], compared))
     document = {
         "format": FORMAT,
         "drifted": drifted,
@@ -78,7 +78,7 @@ def write_drift(
     return page.write(directory, "drift", document)
 
 
-def _draw_distances(findings: Sequence[Finding], bounds: DriftBounds) -> Any:
+def _draw_distances(findings: Sequence[FeatureDrift], bounds: DriftBounds) -> Any:
     height = max(2.0, 0.9 + 0.3 * len(findings))
     figure, (psi, ks) = plt.subplots(1, 2, figsize=(9, height), layout="constrained", sharey=True)
     names = [f"{found.feature} ({found.kind})" for found in findings]

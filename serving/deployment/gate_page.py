@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib import pyplot as plt
 
 from ...training.reports.figures import COLORS
-from ...training.reports.page import Figures, Page, Table, Text
+from ...training.reports.page import Figures, Page, PageTable, Text
 from ...training.reports.report import as_images
 from .gate import (
     ALL,
@@ -66,9 +66,11 @@ def write_gate(
     page = Page("Gate: passed" if gate.passed else "Gate: not passed")
     reasons = [Text(reason + ".") for reason in gate.reasons]
     page.add("Verdict", *(reasons or [Text("The challenger is not worse than the current model.")]))
-    page.add("Measures", Table(HEAD, rows_of(gate)), Text(HOW_TO_READ), Text(_segments(long_from)))
+    page.add(
+        "Measures", PageTable(HEAD, rows_of(gate)), Text(HOW_TO_READ), Text(_segments(long_from))
+    )
     page.add("Differences", Figures(as_images({"differences": _draw(gate)}, CAPTIONS)))
-    page.add("What was compared", Table(["", "Challenger", "Current"], _compared(facts)))
+    page.add("What was compared", PageTable(["", "Challenger", "Current"], _compared(facts)))
     document = {"format": FORMAT, **gate.to_dict(), "long_from": long_from, **facts}
     return page.write(directory, "gate", document)
 

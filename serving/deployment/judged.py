@@ -29,7 +29,7 @@ from ...schemas.source_files import TRAIN
 from ...training.checkpoints.run_state import check_facts, ids_of, replayed_dataset
 from ...training.evaluation.prediction import Predictor
 from ..scorer import Scorer
-from ..servable import MANIFEST, Column, Servable, ServedColumns
+from ..servable import MANIFEST, Servable, ServedColumn, ServedColumns
 
 Say = Callable[[str], None]
 
@@ -246,7 +246,7 @@ def as_served(batch: Batch, columns: ServedColumns) -> dict[str, Array]:
     return rows
 
 
-def _known(values: Array, column: Column) -> Array:
+def _known(values: Array, column: ServedColumn) -> Array:
     largest = column.largest_id
     return values if largest is None else np.where(values > largest, 0, values)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...foundation.digest import require_own_digest
 from ...foundation.exceptions import MerlinSimError
-from ...training.reports.page import Figures, Table, Text
+from ...training.reports.page import Figures, PageTable, Text
 from .registry import Registry, Version
 
 FORMAT = 1
@@ -22,7 +22,7 @@ MOST_BYTES = 4 << 20
 TRIES = 3
 
 
-def last_drift(directory: Path) -> list[Text | Table | Figures]:
+def last_drift(directory: Path) -> list[Text | PageTable | Figures]:
     """Return what the newest report in a directory, which need not be there yet, says."""
     path = directory / DRIFT
     for _ in range(TRIES):
@@ -56,7 +56,7 @@ def _read(path: Path) -> bytes | None:
 
 def _drift_parts(
     path: Path, text: bytes, figure: bytes, when: float
-) -> list[Text | Table | Figures]:
+) -> list[Text | PageTable | Figures]:
     try:
         document = json.loads(text)
         if document["format"] != FORMAT:
@@ -68,11 +68,11 @@ def _drift_parts(
         raise MerlinSimError(f"{path}: expected what `merlin-sim drift` wrote: {error}") from error
     written = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(when))
     compared = f"{names['new']} against {names['reference']}, {written}."
-    parts: list[Text | Table | Figures] = [
+    parts: list[Text | PageTable | Figures] = [
         Text(f"Drifted: {drifted}. {compared}" if drifted else f"Nothing has drifted. {compared}")
     ]
     if rows:
-        parts.append(Table(("Feature", "What", "PSI", "KS", "Too far"), rows))
+        parts.append(PageTable(("Feature", "What", "PSI", "KS", "Too far"), rows))
     return [*parts, Figures({DISTANCES: (figure, DISTANCES_CAPTION)})]
 
 
@@ -84,7 +84,7 @@ def _row(found: dict[str, Any]) -> list[str]:
 MOST_VERSIONS = 10
 DRIFT_FOLDER = "drift"
 """Where in a registry a report of drift is looked for."""
-Parts = list[Text | Table | Figures]
+Parts = list[Text | PageTable | Figures]
 
 
 def server_sections(
@@ -136,7 +136,7 @@ def _versions(registry: Registry, canary: int | None) -> Parts:
     older = len(known) - len(shown)
     summary = "None is current." if current is None else f"Version {current} is current."
     more = [Text(f"{older:,} older ones are not shown.")] if older else []
-    return [Text(summary), Table(head, rows), *more]
+    return [Text(summary), PageTable(head, rows), *more]
 
 
 def _facts(version: Version) -> list[str]:

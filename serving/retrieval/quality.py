@@ -63,7 +63,7 @@ ROWS_PER_BATCH = 4096
 
 
 @dataclass(frozen=True)
-class Clicks:
+class HeldOutClicks:
     """Clicked rows, as ids."""
 
     histories: Ids
@@ -77,14 +77,14 @@ class Clicks:
         """How many."""
         return len(self.targets)
 
-    def take(self, rows: Ids) -> Clicks:
+    def take(self, rows: Ids) -> HeldOutClicks:
         """Choose rows."""
         users = {name: ids[rows] for name, ids in self.users.items()}
-        return Clicks(self.histories[rows], self.targets[rows], users)
+        return HeldOutClicks(self.histories[rows], self.targets[rows], users)
 
-    def in_ids(self, of_ids: Ids) -> Clicks:
+    def in_ids(self, of_ids: Ids) -> HeldOutClicks:
         """Give items other ids: ``of_ids`` has the new id of each."""
-        return Clicks(of_ids[self.histories], of_ids[self.targets], self.users)
+        return HeldOutClicks(of_ids[self.histories], of_ids[self.targets], self.users)
 
 
 class ClickedRows:
@@ -101,7 +101,7 @@ class ClickedRows:
         self.users = [*channels.get(USER_FEATURES, ()), *channels.get(CONTEXT_FEATURES, ())]
         self.label = channels[LABEL][0]
 
-    def batches(self, mapping: str) -> Iterator[Clicks]:
+    def batches(self, mapping: str) -> Iterator[HeldOutClicks]:
         """Give the clicked rows of ``train`` or ``test``, as stored, a batch at a time."""
         columns = [self.label, self.item, self.history, *self.users]
         size, ranks = ROWS_PER_BATCH, Ranks()
@@ -110,7 +110,7 @@ class ClickedRows:
             for batch, labels in feed:
                 clicked = np.flatnonzero(labels.numpy().reshape(-1) > 0)
                 read = {n: batch[n].numpy()[clicked] for n in columns if n != self.label}
-                yield Clicks(
+                yield HeldOutClicks(
                     read[self.history].reshape(len(clicked), -1).astype(np.int64),
                     read[self.item].reshape(-1).astype(np.int64),
                     {name: read[name].reshape(-1).astype(np.int64) for name in self.users},
@@ -118,12 +118,12 @@ class ClickedRows:
         finally:
             feed.stop()
 
-    def sample(self, mapping: str, most: int, seed: int) -> Clicks:
+    def sample(self, mapping: str, most: int, seed: int) -> HeldOutClicks:
         """Draw so many clicked rows; all, where there are no more."""
         found = list(self.batches(mapping))
         if not sum(map(len, found)):
             raise MerlinSimError(f"{self.dataset.path}: {mapping} has no row with a click.")
-        together = Clicks(
+        together = HeldOutClicks(
             np.concatenate([part.histories for part in found]),
             np.concatenate([part.targets for part in found]),
             {n: np.concatenate([part.users[n] for part in found]) for n in self.users},
@@ -131,7 +131,7 @@ class ClickedRows:
         chosen = np.random.default_rng(seed).permutation(len(together))[:most]
         return together.take(np.sort(chosen))
 
-    def raw(self, clicks: Clicks) -> tuple[list[UserHistory], list[Any]]:
+    def raw(self, clicks: HeldOutClicks) -> tuple[list[UserHistory], list[Any]]:
         """Return histories as raw keys, and the raw keys of targets."""
         schema = self.dataset.schema
         items = self.item_keys
@@ -168,12 +168,12 @@ NEWEST = 20
 class CoOccurrence:
     """How often an item was taken after another, over the root of how often each was there.
 
-    >>> clicks = Clicks(np.array([[0, 1], [0, 1], [2, 1]]), np.array([3, 3, 4]), {})
+    >>> clicks = HeldOutClicks(np.array([[0, 1], [0, 1], [2, 1]]), np.array([3, 3, 4]), {})
     >>> CoOccurrence([clicks], 5).nearest(np.array([1]), 2).tolist()
     [3, 4]
     """
 
-    def __init__(self, parts: Iterable[Clicks], rows: int) -> None:
+    def __init__(self, parts: Iterable[HeldOutClicks], rows: int) -> None:
         """Count."""
         counts = csr_matrix((rows, rows), dtype=np.float32)
         for part in parts:
@@ -293,13 +293,13 @@ class Quality:
         together, wanted = np.concatenate(found), np.concatenate(exact)
         return together, share_found(together[:, : wanted.shape[1]], wanted)
 
-    def _co_occurrence(self, clicks: Clicks) -> Iterator[Ids]:
+    def _co_occurrence(self, clicks: HeldOutClicks) -> Iterator[Ids]:
         parts = (part.in_ids(self._ids) for part in self._rows.batches("train"))
         table = CoOccurrence(parts, len(self.recommender.towers.catalogue.keys))
         most = RETRIEVED + clicks.histories.shape[1]
         return (table.nearest(history[history > 0], most) for history in clicks.histories)
 
-    def _unseen(self, ids: Ids, clicks: Clicks, row: int) -> Ids:
+    def _unseen(self, ids: Ids, clicks: HeldOutClicks, row: int) -> Ids:
         if not self.recommender.rules.drops_seen:
             return ids
         return ids[~np.isin(ids, clicks.histories[row])]
@@ -308,7 +308,7 @@ class Quality:
         self,
         ranker: Ranker,
         histories: list[UserHistory],
-        clicks: Clicks,
+        clicks: HeldOutClicks,
         facts: dict[str, Any],
     ) -> list[Measured]:
         recommender = self.recommender

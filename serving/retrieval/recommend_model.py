@@ -25,7 +25,7 @@ from ..servable import Servable
 from ..settings import ModelSettings
 from ..versions import Canary, meets_canary
 from ..workers.metrics import SECONDS, CountedReads
-from ..workers.worker import Reply, Request
+from ..workers.worker import Reply, TritonRequest
 from .endpoint import (
     ANSWER,
     INDEX,
@@ -222,7 +222,7 @@ class RecommendModel:
         text = json.dumps({USER: self._known, "top": 1}, ensure_ascii=False).encode()
         return {REQUEST: np.array([[text]], object)}
 
-    def take(self, requests: Sequence[Request], reply: Reply) -> None:
+    def take(self, requests: Sequence[TritonRequest], reply: Reply) -> None:
         """Answer requests, each as soon as it can be."""
         texts, places, counted = [], [], []
         for place, request in enumerate(requests):

@@ -26,8 +26,8 @@ from ...models.saving import Signature, columns_signature, restored_model
 from ...parallel.checkpoints.asked_step import BEST
 from ...parallel.checkpoints.checkpoint_files import SUMS
 from ...parallel.checkpoints.checkpoint_store import (
-    Checkpoint,
     CheckpointError,
+    SavedCheckpoint,
     choose_checkpoint,
 )
 from ...schemas import SCHEMA_FILE, SPEC_FILE
@@ -324,7 +324,7 @@ class CheckpointExport:
             write_stock_repository(servable, output, overwrite=self.overwrite, say=say)
 
 
-def restore_model(checkpoint: Checkpoint, dataset: DatasetDirectory) -> Any:
+def restore_model(checkpoint: SavedCheckpoint, dataset: DatasetDirectory) -> Any:
     """Build the model of a checkpoint with its weights, in the precision it was trained in."""
     facts = checkpoint.facts
     found = fingerprint(dataset)

@@ -68,7 +68,7 @@ Page = Callable[[], Awaitable[tuple[bytes, Mapping[str, str]]]]
 
 
 @dataclass(frozen=True)
-class Bounds:
+class FrontLimits:
     """How much is taken."""
 
     body: int = 64 << 20
@@ -103,7 +103,7 @@ class Front:
     def __init__(
         self,
         listeners: Listeners,
-        bounds: Bounds,
+        bounds: FrontLimits,
         routes: Mapping[str, OwnRoute],
         page: Page | None = None,
         registry: CollectorRegistry | None = None,

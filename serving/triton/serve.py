@@ -211,7 +211,7 @@ class Server:
         return triton_command(self.options, folder, self._files.path / BACKENDS, name, token)
 
     def _open_front(self, first: Servable, registry: CollectorRegistry) -> Front:
-        from .front import Bounds, Front, Listeners  # aiohttp comes with the extra `serve`
+        from .front import Front, FrontLimits, Listeners  # aiohttp comes with the extra `serve`
 
         options = self.options
         access = Access.read(options.token_file)
@@ -225,7 +225,9 @@ class Server:
             metrics = stack.enter_context(listen(options.host, "metrics_port", self.metrics_port))
             grpc = f"{options.grpc_host}:{self.grpc_port}"
             listeners = Listeners(http, metrics, grpc, access, options.tls)
-            bounds = Bounds(options.max_body << 20, options.max_requests, options.request_timeout)
+            bounds = FrontLimits(
+                options.max_body << 20, options.max_requests, options.request_timeout
+            )
             keeps = self._appends is not None
             form = Form(empty_event(first, keeps), keeps, "/recommend" in routes)
             page = HomePage(lambda: (self.is_ready(), self._serves), self._sections, form)

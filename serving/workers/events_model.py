@@ -19,7 +19,7 @@ from ..texts import event_text, example_event, read_events, refuse_first
 from ..versions import LoadedVersion, VersionedEvent, Versions, user_of_events
 from .metrics import CountedReads, count_events
 from .protocol import EVENT, SCORES, UNSEEN_CANDIDATES, UNSEEN_USER, VERSION
-from .worker import Outputs, Reply, Request, answer_apart
+from .worker import Outputs, Reply, TritonRequest, answer_apart
 
 NO_CANDIDATE = -1.0
 """Fills the rows of events with fewer candidates than others of their request."""
@@ -55,7 +55,7 @@ class EventsModel:
             canary.scorer.score_events([canary.encoder.encode(canary.encoder.parse(event))])
         return {EVENT: np.array([[event_text(event)]], object)}
 
-    def take(self, requests: Sequence[Request], reply: Reply) -> None:
+    def take(self, requests: Sequence[TritonRequest], reply: Reply) -> None:
         """Answer requests, each of one event or more; a bad event refuses its request only."""
         taken: list[tuple[int, list[VersionedEvent]]] = []
         texts = [request.tensors[EVENT] for request in requests]
@@ -111,7 +111,9 @@ class EventsModel:
         return scores
 
 
-def _answer(request: Request, asked: Sequence[VersionedEvent], scores: Sequence[Scores]) -> Outputs:
+def _answer(
+    request: TritonRequest, asked: Sequence[VersionedEvent], scores: Sequence[Scores]
+) -> Outputs:
     events = [event for _, event in asked]
     outputs: dict[str, Callable[[], npt.NDArray[Any]]] = {
         SCORES: lambda: stack(scores, NO_CANDIDATE),

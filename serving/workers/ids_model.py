@@ -29,7 +29,7 @@ from ..signatures import (
     plain_batch,
 )
 from ..texts import example_event
-from .worker import Reply, Request, answer_apart
+from .worker import Reply, TritonRequest, answer_apart
 
 CALLS = Counter("merlin_sim_ids_model_calls", "Calls of the model `ids`", ("version",))
 REQUESTS = Counter("merlin_sim_ids_requests", "Requests in these calls", ("version",))
@@ -62,7 +62,7 @@ class IdsModel:
         event = encoder.encode(encoder.parse(example_event(encoder)))
         return plain_batch([event], self.scorer.columns)
 
-    def take(self, requests: Sequence[Request], reply: Reply) -> None:
+    def take(self, requests: Sequence[TritonRequest], reply: Reply) -> None:
         """Answer requests, as many as go together in one call of the model."""
         sound = []
         for place, request in enumerate(requests):

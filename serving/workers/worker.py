@@ -28,7 +28,7 @@ Reply = Callable[[int, Outputs | Exception], None]
 
 
 @dataclass(frozen=True)
-class Request:
+class TritonRequest:
     """One request of Triton's."""
 
     tensors: Mapping[str, npt.NDArray[Any]]
@@ -50,7 +50,7 @@ class WorkerModel(Protocol):
     def probe(self) -> Mapping[str, npt.NDArray[Any]]:
         """Return the inputs of a request that it answers, if anything is as it should be."""
 
-    def take(self, requests: Sequence[Request], reply: Reply) -> None:
+    def take(self, requests: Sequence[TritonRequest], reply: Reply) -> None:
         """Answer requests that came together; what fails, fails alone."""
 
     def close(self) -> None:
@@ -148,7 +148,7 @@ class Worker:
                     for name, tensor in frame.tensors.items()
                     if name.startswith(own)
                 }
-                requests.append(Request(tensors, frozenset(outputs), is_probe))
+                requests.append(TritonRequest(tensors, frozenset(outputs), is_probe))
                 numbers.append(number)
 
         def reply(place: int, result: Outputs | Exception) -> None:
@@ -169,7 +169,9 @@ class Worker:
 def warm_up(model: WorkerModel, probe: Mapping[str, npt.NDArray[Any]]) -> None:
     """Have a model answer its probe."""
     found: list[Outputs | Exception] = []
-    model.take([Request(probe, frozenset(), is_probe=True)], lambda _, result: found.append(result))
+    model.take(
+        [TritonRequest(probe, frozenset(), is_probe=True)], lambda _, result: found.append(result)
+    )
     # Rules may ask for what is not known here, and a store may be away: that is an answer, too.
     if isinstance(found[0], Exception) and not isinstance(
         found[0], RequestError | UnavailableError

@@ -14,7 +14,7 @@ from merlin_sim.foundation.requests import RequestError
 from merlin_sim.serving import scorer as module
 from merlin_sim.serving.limits import Limits
 from merlin_sim.serving.scorer import call_signature
-from merlin_sim.serving.servable import Column, ServedColumns
+from merlin_sim.serving.servable import ServedColumn, ServedColumns
 from merlin_sim.serving.signatures import (
     IdsRequest,
     candidate_parts,
@@ -107,7 +107,7 @@ def test_calls_leave_nothing_in_memory():
 
 def three_columns(is_ragged=True):
     def column(name, largest):
-        return Column(name, name, np.dtype("int64"), largest)
+        return ServedColumn(name, name, np.dtype("int64"), largest)
 
     return ServedColumns(
         (column("user", 9),),
@@ -222,7 +222,7 @@ def test_what_is_refused(changes, message):
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
 def test_numbers_that_are_none_are_refused(wrong):
     def number(name):
-        return Column(name, name, np.dtype("float32"), None)
+        return ServedColumn(name, name, np.dtype("float32"), None)
 
     rows = ServedColumns((), (number("age"), number("price")), (), None, longest=0, is_ragged=False)
     good = {"age": np.float32([1, 2]), "price": np.float32([-3, 1e38])}

@@ -20,7 +20,7 @@ from merlin_sim.serving.triton.export import export_model
 from merlin_sim.serving.workers.events_model import EventsModel
 from merlin_sim.serving.workers.metrics import CountedReads
 from merlin_sim.serving.workers.protocol import EVENT, SCORES
-from merlin_sim.serving.workers.worker import Request
+from merlin_sim.serving.workers.worker import TritonRequest
 
 pytestmark = pytest.mark.slow
 RECENT, LENGTH = 3, 20
@@ -179,7 +179,7 @@ def test_the_server_answers_by_what_is_kept_though_it_cannot_be_kept(
     log = LogSettings(tmp_path / "log", log_share=1.0)
     log.make_directory()
     texts = [[json.dumps(event).encode()] for event in without_history(events)]
-    request = Request({EVENT: np.array(texts, object)}, frozenset({SCORES}))
+    request = TritonRequest({EVENT: np.array(texts, object)}, frozenset({SCORES}))
     model, found = EventsModel(ModelSettings(summing.path, histories=str(store.path), log=log)), []
     with monkeypatch.context() as during:
         during.setattr(type(store), "keep_summary", fail)

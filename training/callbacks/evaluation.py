@@ -16,8 +16,7 @@ from ...models.family import METRICS
 from ...parallel.ranks import collectives
 from ...schemas.dataset import DatasetDirectory
 from ..evaluation.best_so_far import VALIDATION, BestSoFar
-from ..evaluation.evaluate import Evaluation as Metrics
-from ..evaluation.evaluate import SamplePlaces, evaluate
+from ..evaluation.evaluate import EvaluationResult, PlaceFinder, evaluate
 from ..evaluation.prediction import Predictor
 from ..run_log import RunLog
 from .callback import Callback, notify
@@ -29,7 +28,7 @@ class Evaluated:
     """What the model is worth after some steps."""
 
     steps: int
-    test: Metrics
+    test: EvaluationResult
     metrics: dict[str, Any]
     """Of all rows that were held out, under their published names."""
 
@@ -66,7 +65,7 @@ class Evaluation(Callback):
         extra: Sequence[tf.keras.metrics.Metric] = (),
         user: str | None = None,
         predict: Predictor | None = None,
-        places: SamplePlaces | None = None,
+        places: PlaceFinder | None = None,
         log: RunLog | None = None,
         alive: Callable[[], None] = lambda: None,
     ) -> None:
@@ -165,7 +164,7 @@ class Evaluation(Callback):
             self.last = Evaluated(steps, found["test"][0], metrics)
         return self.last.metrics
 
-    def _evaluate_on(self, mapping: str) -> tuple[Metrics, dict[str, float]]:
+    def _evaluate_on(self, mapping: str) -> tuple[EvaluationResult, dict[str, float]]:
         if self._predict is None:
             self._predict = Predictor(self.model)
         feed = self.held_out[mapping]

@@ -26,7 +26,7 @@ from ...models.saving import (
     table_names,
 )
 from ...parallel.checkpoints.array_files import ArrayPart, WrittenFile, whole, write_arrays
-from ...parallel.checkpoints.checkpoint_files import Checkpoint, CheckpointError
+from ...parallel.checkpoints.checkpoint_files import CheckpointError, SavedCheckpoint
 from ...parallel.checkpoints.checkpoint_store import CheckpointStore
 from ...parallel.ranks import collectives
 from ...parallel.steps.loss_scale import LossScale
@@ -152,7 +152,7 @@ NEEDED: dict[str, Any] = {
 """The facts of every checkpoint of a run, and their types."""
 
 
-def check_facts(checkpoint: Checkpoint) -> None:
+def check_facts(checkpoint: SavedCheckpoint) -> None:
     """Refuse a checkpoint that lacks what a run or an export needs to know."""
     facts = checkpoint.facts
     wrong = [name for name, kind in NEEDED.items() if not isinstance(facts.get(name, ...), kind)]
@@ -160,7 +160,7 @@ def check_facts(checkpoint: Checkpoint) -> None:
         raise CheckpointError(f"{checkpoint.path} lacks what a run needs: {', '.join(wrong)}.")
 
 
-def ids_of(checkpoint: Checkpoint) -> IdsNote:
+def ids_of(checkpoint: SavedCheckpoint) -> IdsNote:
     """Return what the ids of a checkpoint's dataset mean."""
     note = IdsNote.parse(checkpoint.facts["ids"])
     if note is None:
@@ -168,7 +168,7 @@ def ids_of(checkpoint: Checkpoint) -> IdsNote:
     return note
 
 
-def arrays_of_variables(checkpoint: Checkpoint) -> set[str]:
+def arrays_of_variables(checkpoint: SavedCheckpoint) -> set[str]:
     """Name the arrays that are a variable's."""
     return {name for name in checkpoint.arrays if not name.startswith(METRICS)}
 
@@ -283,13 +283,13 @@ class RunState:
                 yield ArrayPart(name, values, shape, table, row, column)
             del values  # before the next one is there
 
-    def restore_own(self, checkpoint: Checkpoint) -> None:
+    def restore_own(self, checkpoint: SavedCheckpoint) -> None:
         """Take this rank's parts of tables over, on another rank than the first."""
         parts = self.parts
         own = {name: variable for name, variable in self.variables.items() if name in parts}
         assign_arrays(own, checkpoint, set(), parts)
 
-    def restore(self, checkpoint: Checkpoint) -> None:
+    def restore(self, checkpoint: SavedCheckpoint) -> None:
         """Take everything over from a checkpoint, on the first rank."""
         self.check(checkpoint)
         of_metrics = {name for name in checkpoint.arrays if name.startswith(METRICS)}
@@ -303,7 +303,7 @@ class RunState:
         facts = checkpoint.facts
         self.position = Position(**{entry.name: facts[entry.name] for entry in fields(Position)})
 
-    def check(self, checkpoint: Checkpoint) -> None:
+    def check(self, checkpoint: SavedCheckpoint) -> None:
         """Refuse a checkpoint that this run cannot go on with, saying all reasons."""
         theirs, ours = checkpoint.facts, self.facts
         problems = ours.other_model(theirs)

@@ -15,7 +15,7 @@ from ...foundation.exceptions import MerlinSimError
 from ...models.family import ATTENTION
 from ...models.saving import check_arrays, counted_names, table_names
 from ...parallel.checkpoints.array_files import StoredArrays
-from ...parallel.checkpoints.checkpoint_files import Checkpoint, CheckpointError
+from ...parallel.checkpoints.checkpoint_files import CheckpointError, SavedCheckpoint
 from ...schemas.channels import TARGET_ITEM_FEATURES
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.known_keys import CATEGORIES, domain_of, other_meanings
@@ -127,7 +127,7 @@ class WarmStart:
     added: dict[str, int] = field(default_factory=dict)
     """Table -> how many rows it did not have before."""
 
-    def check(self, checkpoint: Checkpoint) -> None:
+    def check(self, checkpoint: SavedCheckpoint) -> None:
         """Refuse a checkpoint that this run cannot begin with, saying all reasons."""
         problems = [*self.state.facts.other_model(checkpoint.facts), *self._other_ids(checkpoint)]
         if problems:
@@ -136,7 +136,7 @@ class WarmStart:
                 f"{checkpoint.path} cannot be trained on with {self.dataset.path}:\n{lines}"
             )
 
-    def _other_ids(self, checkpoint: Checkpoint) -> list[str]:
+    def _other_ids(self, checkpoint: SavedCheckpoint) -> list[str]:
         if checkpoint.facts["dataset"] == self.state.facts.dataset:
             return []
         problems = other_meanings(ids_of(checkpoint), self.dataset.schema, self.dataset.path)
@@ -147,7 +147,7 @@ class WarmStart:
             )
         return problems
 
-    def restore(self, checkpoint: Checkpoint) -> None:
+    def restore(self, checkpoint: SavedCheckpoint) -> None:
         """Take everything over, on the first rank."""
         self.check(checkpoint)
         # What is counted in the data is counted in those of this run.
@@ -157,14 +157,14 @@ class WarmStart:
         self._assign(checkpoint, variables, arrays_of_variables(checkpoint) - counted - {RATE})
         self.state.position = Position(steps=checkpoint.facts["steps"])
 
-    def restore_own(self, checkpoint: Checkpoint) -> None:
+    def restore_own(self, checkpoint: SavedCheckpoint) -> None:
         """Take this rank's parts of tables over, on another rank than the first."""
         parts = self.state.parts
         own = {name: v for name, v in self.state.variables.items() if name in parts}
         self._assign(checkpoint, own, set())
 
     def _assign(
-        self, checkpoint: Checkpoint, variables: dict[str, tf.Variable], expected: set[str]
+        self, checkpoint: SavedCheckpoint, variables: dict[str, tf.Variable], expected: set[str]
     ) -> None:
         tables = self.state.tables
         check_arrays(variables, checkpoint, expected, self.state.parts, tables)
@@ -178,7 +178,7 @@ class WarmStart:
 
     def _assign_rows(
         self,
-        checkpoint: Checkpoint,
+        checkpoint: SavedCheckpoint,
         name: str,
         variable: tf.Variable,
         table: str,

@@ -33,7 +33,7 @@ from .scored_rows import NONE, Array, Places, ScoredRows, exact_auc, refuse_not_
 
 
 @dataclass(frozen=True, eq=False)
-class SamplePlaces:
+class PlaceFinder:
     """Finds the places of a batch's samples, of a feed in the stored order."""
 
     feed: Loader
@@ -41,7 +41,7 @@ class SamplePlaces:
     """The column of the target item."""
 
     @classmethod
-    def of(cls, feed: Loader, dataset: DatasetDirectory) -> SamplePlaces:
+    def of(cls, feed: Loader, dataset: DatasetDirectory) -> PlaceFinder:
         """Find out what the item's column is called."""
         return cls(feed, next(iter(dataset.channels.get(TARGET_ITEM_FEATURES, ())), None))
 
@@ -124,7 +124,7 @@ SAMPLES_AT_ONCE = 1 << 18
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class EvaluationResult:
     """What is known of a model after one pass over the test data."""
 
     rows: int
@@ -167,9 +167,9 @@ def evaluate(
     alive: Callable[[], None] = lambda: None,
     tells_steps: bool = False,
     title: str = "test",
-    places: SamplePlaces | None = None,
+    places: PlaceFinder | None = None,
     extra: Sequence[tf.keras.metrics.Metric] = (),
-) -> tuple[Evaluation, dict[str, float]] | None:
+) -> tuple[EvaluationResult, dict[str, float]] | None:
     """Score every sample once; return the metrics over all ranks, and the further ones by name.
 
     None is returned where a rank was asked to stop. Nothing of a sample is kept, unless ``places``
@@ -277,7 +277,7 @@ class HeldOutMetrics:
 
     def result(
         self, wrong: int, ranks: Ranks, scored: ScoredRows | None, has_scores: bool
-    ) -> tuple[Evaluation, dict[str, float]]:
+    ) -> tuple[EvaluationResult, dict[str, float]]:
         """Add up what all ranks have counted: of all rows, and the further metrics."""
         metrics = [self.auc, self.log_loss, self.calibration, *self.extra]
         metrics += [] if self.gauc is None else [self.gauc]
@@ -287,7 +287,7 @@ class HeldOutMetrics:
         wrong = int(sum_counts(np.array([wrong]), ranks)[0])
         refuse_not_a_number(wrong, rows, "the model's scores")
         sorted_auc = scored and exact_auc(scored.labels, scored.scores)
-        evaluation = Evaluation(
+        evaluation = EvaluationResult(
             rows=rows,
             auc=self.auc.exact_result(),
             log_loss=self.log_loss.exact_result() or 0.0,

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib import pyplot as plt
 
 from ...foundation.settings import shown_value
-from .settings import Setting
+from .settings import RunGroup
 
 matplotlib.use("Agg")
 
@@ -135,7 +135,7 @@ CAPTIONS = {
 }
 
 
-def draw_settings(settings: Sequence[Setting], measure: str) -> dict[str, Any]:
+def draw_settings(settings: Sequence[RunGroup], measure: str) -> dict[str, Any]:
     """Draw every figure for which there is something to show; by file name."""
     measured = [setting for setting in settings if setting.measured(measure)]
     figures: dict[str, Any] = {}
@@ -151,7 +151,7 @@ def draw_settings(settings: Sequence[Setting], measure: str) -> dict[str, Any]:
     return figures
 
 
-def _spread(settings: Sequence[Setting], measure: str) -> Any:
+def _spread(settings: Sequence[RunGroup], measure: str) -> Any:
     height = 1.2 + 0.34 * len(settings)
     figure, axes = plt.subplots(figsize=(6.4, max(2.4, height)), layout="constrained")
     for place, setting in enumerate(settings):
@@ -167,7 +167,7 @@ def _spread(settings: Sequence[Setting], measure: str) -> Any:
     return figure
 
 
-def _cost(settings: Sequence[Setting], measure: str) -> Any:
+def _cost(settings: Sequence[RunGroup], measure: str) -> Any:
     figure, axes = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
     for place, setting in enumerate(settings):
         pairs = [(run.metric("time_to_train"), run.metric(measure)) for run in setting.runs]
@@ -182,12 +182,12 @@ def _cost(settings: Sequence[Setting], measure: str) -> Any:
     return figure
 
 
-def _axes(settings: Sequence[Setting]) -> list[str]:
+def _axes(settings: Sequence[RunGroup]) -> list[str]:
     keys = dict.fromkeys(key for setting in settings for key in setting.values)
     return [k for k in keys if len({shown_value(s.values.get(k)) for s in settings}) > 1]
 
 
-def _parallel(settings: Sequence[Setting], keys: Sequence[str], measure: str) -> Any:
+def _parallel(settings: Sequence[RunGroup], keys: Sequence[str], measure: str) -> Any:
     means = np.array([np.mean(setting.measured(measure)) for setting in settings])
     title = MEASURES[measure].title
     width = max(6.4, 1.3 * (len(keys) + 1))

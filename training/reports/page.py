@@ -40,7 +40,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Table:
+class PageTable:
     """Rows of cells under a head."""
 
     head: Sequence[str]
@@ -96,9 +96,9 @@ class Page:
     """Sections in their order."""
 
     title: str
-    sections: list[tuple[str, list[Text | Table | Figures]]] = field(default_factory=list)
+    sections: list[tuple[str, list[Text | PageTable | Figures]]] = field(default_factory=list)
 
-    def add(self, heading: str, *parts: Text | Table | Figures) -> None:
+    def add(self, heading: str, *parts: Text | PageTable | Figures) -> None:
         """Append a section."""
         self.sections.append((heading, list(parts)))
 

@@ -16,9 +16,9 @@ from ...foundation.progress import Narrator, Silence
 from ...foundation.settings import shown_value
 from ..evaluation.scored_rows import TEST_SCORES, ScoredRows
 from .difference import BEYOND_USERS, NOISE, UNKNOWN, Difference, difference, normality
-from .page import Figures, Page, Table, Text
+from .page import Figures, Page, PageTable, Text
 from .run_results import MEASURES, RunResults, read_results
-from .settings import Setting, settings_of
+from .settings import RunGroup, settings_of
 from .user_bootstrap import UserBootstrap
 
 WITH_SCORES = "test_auc"
@@ -38,7 +38,7 @@ HOW_TO_READ_DIFFERENCES = (
 )
 
 
-def spread_table(settings: Sequence[Setting], measure: str) -> Table | None:
+def spread_table(settings: Sequence[RunGroup], measure: str) -> PageTable | None:
     """Tabulate what runs measured, one row a setting; None where no run measured it."""
     form = MEASURES[measure]
     rows = []
@@ -52,7 +52,7 @@ def spread_table(settings: Sequence[Setting], measure: str) -> Table | None:
         normal = "" if tested is None else f"{tested.p:.3f}"
         rows.append([setting.name, str(len(values)), *map(form.shown, spread), normal])
     head = [form.title, "Runs", "Mean", "Std", "Min", "Max", "Normal: p"]
-    return Table(head, rows) if rows else None
+    return PageTable(head, rows) if rows else None
 
 
 class Differences:
@@ -63,9 +63,9 @@ class Differences:
 
     def __init__(
         self,
-        settings: Sequence[Setting],
+        settings: Sequence[RunGroup],
         measure: str,
-        reference: Setting | None = None,
+        reference: RunGroup | None = None,
         narrator: Narrator | None = None,
     ) -> None:
         """Compare them."""
@@ -92,7 +92,7 @@ class Differences:
                 "often more than what other users would: run each with several seeds."
             )
 
-    def _draw(self, settings: list[Setting], measure: str, narrator: Narrator) -> dict[str, Any]:
+    def _draw(self, settings: list[RunGroup], measure: str, narrator: Narrator) -> dict[str, Any]:
         """Compute the AUCs on drawn users of each setting whose runs all have kept scores."""
         if measure != WITH_SCORES:
             return {}
@@ -127,7 +127,7 @@ class Differences:
         """Say what to make of the difference of a setting."""
         return self.found[name].verdict(self.measure.more_is_better)
 
-    def table(self) -> Table:
+    def table(self) -> PageTable:
         """Tabulate the differences, one row a setting."""
         rows = []
         for name, found in self.found.items():
@@ -136,7 +136,7 @@ class Differences:
             mean = format(found.mean, "+" + self.measure.form)
             rows.append([name, mean, *intervals, p, self.verdict(name)])
         head = ["", "Difference", "95% over users", "95% over users and seeds", "KS: p", ""]
-        return Table(head, rows)
+        return PageTable(head, rows)
 
     def _shown(self, interval: tuple[float, float] | None) -> str:
         if interval is None:
@@ -165,7 +165,7 @@ class Differences:
         return sentences
 
 
-def comparison_parts(differences: Differences) -> list[Text | Table]:
+def comparison_parts(differences: Differences) -> list[Text | PageTable]:
     """Return what a page says of differences."""
     assert differences.reference is not None
     lead = f"{differences.measure.title}, compared with {differences.reference.name}."
@@ -187,7 +187,7 @@ SIDE_BY_SIDE = 12
 
 
 @dataclass(frozen=True)
-class Report:
+class WrittenReport:
     """A page that was written."""
 
     page: Path
@@ -197,7 +197,7 @@ class Report:
 
 def write_report(
     results_dirs: list[Path], output: Path | None = None, narrator: Narrator | None = None
-) -> Report:
+) -> WrittenReport:
     """Write the report of one run or several, by default to ``report`` in the first directory.
 
     Runs are named after their results directories. Those that differ in their seed alone are one
@@ -211,7 +211,7 @@ def write_report(
     if len(runs) > 1:
         sentences = add_settings(page, settings_of(runs), SPREAD_OF, narrator=narrator)
     add_runs(page, runs)
-    return Report(page.write(output or results_dirs[0] / "report", "report"), sentences)
+    return WrittenReport(page.write(output or results_dirs[0] / "report", "report"), sentences)
 
 
 def add_runs(page: Page, runs: Sequence[RunResults]) -> None:
@@ -227,9 +227,9 @@ def add_runs(page: Page, runs: Sequence[RunResults]) -> None:
 
 def add_settings(
     page: Page,
-    settings: Sequence[Setting],
+    settings: Sequence[RunGroup],
     measures: Iterable[str],
-    reference: Setting | None = None,
+    reference: RunGroup | None = None,
     narrator: Narrator | None = None,
     where: str = "",
     most_compared: int | None = None,
@@ -292,16 +292,16 @@ def _png(figure: Any) -> bytes:
     return buffer.getvalue()
 
 
-def _metrics_table(runs: Sequence[RunResults]) -> Table:
+def _metrics_table(runs: Sequence[RunResults]) -> PageTable:
     rows = []
     for name, measure in MEASURES.items():
         values = [run.metric(name) for run in runs]
         if any(value is not None for value in values):
             rows.append([measure.title, *map(measure.shown, values)])
-    return Table(["", *(run.name for run in runs)], rows)
+    return PageTable(["", *(run.name for run in runs)], rows)
 
 
-def _config_table(runs: Sequence[RunResults]) -> Table | Text:
+def _config_table(runs: Sequence[RunResults]) -> PageTable | Text:
     described = [
         {
             **run.config,
@@ -316,4 +316,4 @@ def _config_table(runs: Sequence[RunResults]) -> Table | Text:
         values = [config.get(key) for config in described]
         if len(runs) == 1 or any(value != values[0] for value in values):
             rows.append([key, *("" if v is None else shown_value(v) for v in values)])
-    return Table(["", *(run.name for run in runs)], rows) if rows else Text("Nothing.")
+    return PageTable(["", *(run.name for run in runs)], rows) if rows else Text("Nothing.")

@@ -30,7 +30,7 @@ NOT_OF_A_SETTING = frozenset(
 
 
 @dataclass(frozen=True)
-class Setting:
+class RunGroup:
     """Runs of the same options on the same data."""
 
     name: str
@@ -54,7 +54,7 @@ class Setting:
         return values
 
 
-def settings_of(runs: Sequence[RunResults]) -> list[Setting]:
+def settings_of(runs: Sequence[RunResults]) -> list[RunGroup]:
     """Put together runs that differ in nothing but their seed, in the order of the first of each.
 
     A setting of a single run is called as the run is.
@@ -70,7 +70,7 @@ def settings_of(runs: Sequence[RunResults]) -> list[Setting]:
         values = {key: described[places[0]].get(key) for key in differing}
         members = [runs[place] for place in places]
         name = members[0].name if len(members) == 1 else name_of(values) or "all runs"
-        settings.append(Setting(name, values, members))
+        settings.append(RunGroup(name, values, members))
     return settings
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...models.blocks.embeddings.spread_tables import own_variables
 from ...models.saving import restore_weights
-from ...parallel.checkpoints.checkpoint_files import Checkpoint, CheckpointError
+from ...parallel.checkpoints.checkpoint_files import CheckpointError, SavedCheckpoint
 from ...parallel.ranks import collectives
 from ...schemas.known_keys import grown_domains
 from ..checkpoints.run_state import ids_of
@@ -45,7 +45,7 @@ class InferenceRun(RunParts):
         self.log.say("  ".join(shown))
         return values
 
-    def _check_grown(self, checkpoint: Checkpoint) -> None:
+    def _check_grown(self, checkpoint: SavedCheckpoint) -> None:
         """Refuse a dataset that has ids of which the model has no rows."""
         grown = grown_domains(ids_of(checkpoint), self.dataset.schema)
         if grown:

@@ -14,11 +14,11 @@ from ...foundation.files import write_replacing, writing
 from ...foundation.ranks import Ranks
 from ...models.family import Family
 from ...models.known_families import find_family
-from ...parallel.checkpoints.checkpoint_files import Checkpoint, read_checkpoint
+from ...parallel.checkpoints.checkpoint_files import SavedCheckpoint, read_checkpoint
 from ...parallel.ranks import collectives
 from ...parallel.ranks.watchdog import Watchdog
 from ...schemas.dataset import DatasetDirectory
-from ..evaluation.evaluate import Evaluation, SamplePlaces
+from ..evaluation.evaluate import EvaluationResult, PlaceFinder
 from ..evaluation.prediction import Predictor
 from ..evaluation.scored_rows import TEST_SCORES
 from ..run_log import RunLog
@@ -39,7 +39,7 @@ class RunParts:
     fingerprint: str
     model: Any
     log: RunLog
-    checkpoint: Checkpoint | None
+    checkpoint: SavedCheckpoint | None
     """What to go on from; on the first rank only."""
     candidates: int = 1
     """Samples of a user that share a row of a batch; 1 for plain rows."""
@@ -59,7 +59,7 @@ class RunParts:
         """The column by which GAUC groups."""
         return user_column(self.dataset.schema)
 
-    def checkpoint_of_every_rank(self) -> Checkpoint | None:
+    def checkpoint_of_every_rank(self) -> SavedCheckpoint | None:
         """Open the first rank's checkpoint, which that one has checked, on all."""
         ours = self.checkpoint
         known = None if ours is None else (ours.path, ours.sums)
@@ -67,7 +67,7 @@ class RunParts:
         if known is None:
             return None
 
-        def read() -> Checkpoint:
+        def read() -> SavedCheckpoint:
             return self.checkpoint or read_checkpoint(*known)
 
         return collectives.on_every_rank(read, self.ranks)
@@ -109,9 +109,9 @@ class RunParts:
             return in_a_pass, min(warmup, in_a_pass - 1)
         return config.benchmark_steps + warmup, warmup
 
-    def places_to_save(self, feed: Loader) -> SamplePlaces | None:
+    def places_to_save(self, feed: Loader) -> PlaceFinder | None:
         """Find the samples of the test feed in the dataset, where their scores are saved."""
-        return SamplePlaces.of(feed, self.dataset) if self.config.save_scores else None
+        return PlaceFinder.of(feed, self.dataset) if self.config.save_scores else None
 
     def with_threads_reported(self, feed: Loader) -> Loader:
         """Say where no threads of ours decode what is read, though so many were asked for."""
@@ -119,7 +119,7 @@ class RunParts:
             self.log.say("--num_parallel_calls: no effect, Merlin's loader reads the data.")
         return feed
 
-    def write_evaluation(self, evaluation: Evaluation | None) -> None:
+    def write_evaluation(self, evaluation: EvaluationResult | None) -> None:
         """Write the last evaluation, curves included, for reports."""
         if evaluation is None or not self.ranks.is_first:
             return

@@ -28,9 +28,9 @@ from ...models.blocks.embeddings.spread_tables import spread_tables
 from ...models.family import Family
 from ...models.known_families import find_family
 from ...parallel.checkpoints.checkpoint_store import (
-    Checkpoint,
     CheckpointError,
     CheckpointStore,
+    SavedCheckpoint,
     choose_checkpoint,
 )
 from ...parallel.ranks import collectives
@@ -141,7 +141,7 @@ class Run:
             return self._run(dataset, checkpoint, candidates)
 
     def _run(
-        self, dataset: DatasetDirectory, checkpoint: Checkpoint | None, candidates: int
+        self, dataset: DatasetDirectory, checkpoint: SavedCheckpoint | None, candidates: int
     ) -> dict[str, Any]:
         resumed = self.config.load_checkpoint_path is not None and self.config.mode == "train"
         results = self.config.results_dir if self.ranks.is_first else None
@@ -191,7 +191,7 @@ class Run:
         plan = plan_of(self.config, dataset, options, self.ranks.size)
         return spread_tables(plan, self.ranks, self.config.xla)
 
-    def _find_checkpoint(self) -> Checkpoint | None:
+    def _find_checkpoint(self) -> SavedCheckpoint | None:
         is_training = self.config.mode == "train"
         place = self.config.load_checkpoint_path or (
             self.config.warm_start if is_training else None
@@ -206,7 +206,7 @@ class Run:
             return CheckpointStore(place).load(say, check_facts)
         return choose_checkpoint(place, self.config.step, say, check_facts)
 
-    def _model_options(self, checkpoint: Checkpoint | None) -> dict[str, Any]:
+    def _model_options(self, checkpoint: SavedCheckpoint | None) -> dict[str, Any]:
         """Return the options given, and those of a checkpoint's model beside them.
 
         Where training goes on, those that are given must be the checkpoint's.
@@ -229,7 +229,7 @@ class Run:
         options = collectives.broadcast_object(read_options, self.ranks)
         return {**options, **given}
 
-    def _settle(self, checkpoint: Checkpoint | None, dataset: DatasetDirectory) -> None:
+    def _settle(self, checkpoint: SavedCheckpoint | None, dataset: DatasetDirectory) -> None:
         """Take from the checkpoint what the configuration leaves open, or draw it."""
         seed, model_type = self.config.seed, self.config.model_type
         if checkpoint is not None:

@@ -8,9 +8,9 @@ from typing import Any
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import Narrator
 from ...foundation.settings import shown_value
-from ..reports.page import Page, Table, Text
-from ..reports.report import WITH_SCORES, Report, add_settings
-from ..reports.settings import Setting, name_of
+from ..reports.page import Page, PageTable, Text
+from ..reports.report import WITH_SCORES, WrittenReport, add_settings
+from ..reports.settings import RunGroup, name_of
 from .runner import search_folder
 from .search import STORAGE, SearchMemory
 from .study_file import Search
@@ -28,7 +28,7 @@ MOST_COMPARED = 10
 """Trials of a search that are compared with its best."""
 
 
-def write_study_report(study: SettledStudy, narrator: Narrator | None = None) -> Report:
+def write_study_report(study: SettledStudy, narrator: Narrator | None = None) -> WrittenReport:
     """Write report/study.html, study.md and the figures of what there is by now."""
     page = Page(study.file.title)
     search = study.file.search
@@ -66,16 +66,16 @@ def write_study_report(study: SettledStudy, narrator: Narrator | None = None) ->
     if not any_done:
         raise MerlinSimError(f"{study.root}: no run of this study has ended yet.")
     page.add("The study", *_described(study, trials))
-    return Report(page.write(study.root / REPORT, NAME), sentences)
+    return WrittenReport(page.write(study.root / REPORT, NAME), sentences)
 
 
-def _settings(trials: Sequence[Runs], dataset: str) -> list[Setting]:
+def _settings(trials: Sequence[Runs], dataset: str) -> list[RunGroup]:
     settings = []
     for name, values, runs in trials:
         found = [run.results() for run in runs if run.dataset == dataset and run.is_finished]
         done = [results for results in found if results is not None]
         if done:
-            settings.append(Setting(name, values, done))
+            settings.append(RunGroup(name, values, done))
     return settings
 
 
@@ -86,7 +86,9 @@ def _measures(study: SettledStudy, searches: bool) -> Sequence[str]:
     return (WITH_SCORES, "best_test_auc", "best_validation_auc", *MEASURES_OF_A_STUDY)
 
 
-def _reference(study: SettledStudy, settings: Sequence[Setting], searches: bool) -> Setting | None:
+def _reference(
+    study: SettledStudy, settings: Sequence[RunGroup], searches: bool
+) -> RunGroup | None:
     wanted = study.file.reference
     if searches or not wanted:
         return settings[0]
@@ -94,7 +96,7 @@ def _reference(study: SettledStudy, settings: Sequence[Setting], searches: bool)
     return fitting[0] if fitting else settings[0]
 
 
-def _described(study: SettledStudy, trials: Sequence[Runs]) -> list[Table | Text]:
+def _described(study: SettledStudy, trials: Sequence[Runs]) -> list[PageTable | Text]:
     runs = [run for _, _, runs in trials for run in runs]
     done = [results for run in runs if (results := run.results()) is not None and results.last]
     machines = sorted({shown_value(results.facts.get("ranks")) for results in done})
@@ -106,7 +108,7 @@ def _described(study: SettledStudy, trials: Sequence[Runs]) -> list[Table | Text
         ["ranks", ", ".join(machines)],
         *([name, shown_value(value)] for name, value in study.file.options.items()),
     ]
-    return [Table(["", ""], rows)]
+    return [PageTable(["", ""], rows)]
 
 
 def _shortly(value: Any) -> str:
@@ -120,7 +122,9 @@ def _ended(study: SettledStudy, search: Search) -> list[Ended]:
     return SearchMemory(study.root, search).ended()
 
 
-def _search_parts(study: SettledStudy, search: Search, ended: list[Ended]) -> list[Table | Text]:
+def _search_parts(
+    study: SettledStudy, search: Search, ended: list[Ended]
+) -> list[PageTable | Text]:
     selected_by = study.selected_by
     rows = [
         [
@@ -139,4 +143,4 @@ def _search_parts(study: SettledStudy, search: Search, ended: list[Ended]) -> li
             " The file asks for that (select_by: test): the best trial's AUC is chosen as the "
             "largest of many and is flattered by that."
         )
-    return [Text(text), Table(["Trial", "", *search.space, f"{selected_by} AUC"], rows)]
+    return [Text(text), PageTable(["Trial", "", *search.space, f"{selected_by} AUC"], rows)]

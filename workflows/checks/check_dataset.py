@@ -14,7 +14,7 @@ from ...schemas.channels import POSITIVE_HISTORY, TARGET_ITEM_FEATURES, USER_FEA
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.known_keys import CATEGORIES
 from ...schemas.source_files import TRAIN
-from .checked_rows import CheckedRows, SampleHashes, StoredRows, in_background
+from .checked_rows import CheckedRows, FileRows, SampleHashes, in_background
 from .feature_counts import (
     EXACT,
     RANKS,
@@ -95,7 +95,7 @@ class DatasetCheck:
     def _read(self, mapping: str) -> None:
         source: Any
         if self.dataset.users is None:
-            source = StoredRows(self.dataset, mapping)
+            source = FileRows(self.dataset, mapping)
         else:
             from .made_rows import MadeRows  # TensorFlow, which stored rows do without
 

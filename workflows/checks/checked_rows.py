@@ -137,7 +137,7 @@ def _share(hashes: Array, one_of: int) -> Array:
     return chosen
 
 
-class StoredRows:
+class FileRows:
     """The rows of a mapping that has one row per sample."""
 
     def __init__(self, dataset: DatasetDirectory, mapping: str) -> None:

@@ -41,7 +41,7 @@ SAME_TIME = (
 )
 
 
-class SampleBatch:
+class CheckedSamples:
     """Some rows of samples, checked: ids that may be, histories without padding."""
 
     def __init__(self, rows: ChunkRows, spec: FeatureSpec) -> None:
@@ -202,7 +202,7 @@ class Samples:
         columns: list[list[npt.NDArray[Any]]] = [[np.empty(0, np.int64)] for _ in range(5)]
         columns += [[np.empty(0, np.uint64)] for _ in range(3)]
         for first, mapping, rows in read_rows(dataset):
-            batch, count = SampleBatch(rows, dataset.spec), rows.table.num_rows
+            batch, count = CheckedSamples(rows, dataset.spec), rows.table.num_rows
             batch.note_features(of_users, of_items)
             own = (np.full(count, mapping), batch.users[0], batch.labels, batch.targets[0])
             found = (*own, np.diff(batch.seen[1]), *batch.hashes())
@@ -214,7 +214,7 @@ class Samples:
         joined = [np.concatenate(columns.pop(0)) for _ in range(8)]
         if not joined[2].any():
             raise MerlinSimError(f"{dataset.path}: expected rows with label 1, found none.")
-        # [rows] each; the hashes are those of SampleBatch.
+        # [rows] each; the hashes are those of CheckedSamples.
         self.mapping, self.user, self.label, self.target, self.length = joined[:5]
         self.seen, self.following, self.whole = joined[5:]
 
@@ -400,7 +400,7 @@ class UserHistories:
         """Refuse a row that has another item at an index than an earlier row or a target."""
         samples = self._samples
         for first, _, rows in read_rows(samples.dataset):
-            batch = SampleBatch(rows, samples.dataset.spec)
+            batch = CheckedSamples(rows, samples.dataset.spec)
             (items, *_), offsets = batch.seen
             ends = self._index[first : first + len(offsets) - 1]
             within = index - ends + offsets[1:]

@@ -41,7 +41,7 @@ from ..preprocess.write_samples import AllUsers, SamplesOfUsers, write_samples
 from ..rules import NONE, TRAIN, SampleRules
 from ..vocabularies import CATEGORIES
 from .chunk_files import ChunkRows
-from .sample_histories import Numbers, SampleBatch, Samples, UserHistories
+from .sample_histories import CheckedSamples, Numbers, Samples, UserHistories
 
 CHANNELS = (LABEL, USER_FEATURES, TARGET_ITEM_FEATURES, POSITIVE_HISTORY, NEGATIVE_HISTORY)
 """What rows of samples say enough of to make users' rows of them."""
@@ -260,7 +260,7 @@ def _have_the_same(users: DatasetDirectory, samples: Samples, report: Report) ->
         of_mapping, made = SamplesOfUsers(all_users, mapping), [np.empty(0, np.uint64)]
         for place, file in enumerate(of_mapping.files):
             rows = ChunkRows(of_mapping.table(place), users.path / file, 1)
-            made.append(SampleBatch(rows, users.spec).hashes()[2])
+            made.append(CheckedSamples(rows, users.spec).hashes()[2])
             report(rows.table.num_rows, rows.table.num_rows)
         stored = samples.whole[samples.mapping == number]
         if not np.array_equal(np.sort(np.concatenate(made)), np.sort(stored)):

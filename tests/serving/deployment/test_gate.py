@@ -27,7 +27,7 @@ from merlin_sim.serving.deployment.gate import (
 from merlin_sim.serving.deployment.gate_page import HEAD, rows_of, write_gate
 from merlin_sim.serving.deployment.gate_rules import GateRules
 from merlin_sim.serving.deployment.judged import Judged, as_served
-from merlin_sim.serving.servable import Column, ServedColumns
+from merlin_sim.serving.servable import ServedColumn, ServedColumns
 from merlin_sim.training.evaluation.scored_rows import ScoredRows
 
 USERS, EACH = 400, 6
@@ -115,8 +115,8 @@ def test_what_is_written_reports_all(tmp_path):
     assert (tmp_path / "out/differences.png").stat().st_size > 1000
 
 
-def column(name: str, largest: int | None, dtype: str = "int64") -> Column:
-    return Column(name, name, np.dtype(dtype), largest)
+def column(name: str, largest: int | None, dtype: str = "int64") -> ServedColumn:
+    return ServedColumn(name, name, np.dtype(dtype), largest)
 
 
 COLUMNS = ServedColumns(

@@ -8,7 +8,7 @@ import pytest
 from hollow_servable import write_hollow_servable
 
 from merlin_sim.foundation.digest import with_own_digest
-from merlin_sim.serving.deployment.drift_findings import DriftBounds, Finding
+from merlin_sim.serving.deployment.drift_findings import DriftBounds, FeatureDrift
 from merlin_sim.serving.deployment.drift_page import write_drift
 from merlin_sim.serving.deployment.registry import Registry
 from merlin_sim.serving.deployment.server_page import server_sections
@@ -16,8 +16,8 @@ from merlin_sim.training.reports.page import Figures, Text
 
 BOUNDS = DriftBounds(0.25, 0.2, 0.1, 0.05)
 FACTS = {"reference": {"path": "data/monday"}, "new": {"path": "data/tuesday"}}
-STEADY = Finding("item", "ids", 100, 100, 0.01, 0.02)
-MOVED = Finding("age", "numbers", 100, 100, 0.5, 0.1, reasons=["PSI 0.50 above 0.25"])
+STEADY = FeatureDrift("item", "ids", 100, 100, 0.01, 0.02)
+MOVED = FeatureDrift("age", "numbers", 100, 100, 0.5, 0.1, reasons=["PSI 0.50 above 0.25"])
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from merlin_sim.foundation.requests import RequestError
 from merlin_sim.serving.encoder import EventEncoder, RowEncoder, open_encoder
 from merlin_sim.serving.histories.open_store import open_store
 from merlin_sim.serving.histories.store import Interaction, as_text
-from merlin_sim.serving.servable import Column, Servable, ServedColumns
+from merlin_sim.serving.servable import Servable, ServedColumn, ServedColumns
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +127,7 @@ WRONG = [1e39, -1e308, 10**400, 2**140, float("nan"), float("inf"), True, "7", [
 
 
 def rows_with_a_price(raw: bool) -> RowEncoder:
-    price = Column("price", "price", np.dtype("float32"), None)
+    price = ServedColumn("price", "price", np.dtype("float32"), None)
     columns = ServedColumns((), (price,), (), None, longest=0, is_ragged=False)
     return RowEncoder(SimpleNamespace(columns=columns, takes_raw_numbers=raw))
 

@@ -10,18 +10,18 @@ import pytest
 from merlin_sim.foundation.requests import RequestError
 from merlin_sim.serving.event import NOT_GIVEN, EventTimes, parse_event
 from merlin_sim.serving.limits import Limits
-from merlin_sim.serving.servable import Column, ServedColumns
+from merlin_sim.serving.servable import ServedColumn, ServedColumns
 
 
 def columns(intervals=False):
     def column(name, domain):
-        return Column(name, domain, np.dtype("int64"), 9)
+        return ServedColumn(name, domain, np.dtype("int64"), 9)
 
     return ServedColumns(
         users=(column("user", "user"),),
         targets=(column("book_t", "book"), column("genre_t", "genre")),
         histories=(column("book_h", "book"), column("genre_h", "genre")),
-        intervals=Column("hours", "hours", np.dtype("float32"), None) if intervals else None,
+        intervals=ServedColumn("hours", "hours", np.dtype("float32"), None) if intervals else None,
         longest=3,
         is_ragged=True,
     )

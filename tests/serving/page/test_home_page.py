@@ -18,8 +18,8 @@ from browser import browse
 
 pytest.importorskip("aiohttp")
 from merlin_sim.serving.home_page import Form, HomePage  # noqa: E402
-from merlin_sim.serving.triton.front import Bounds, Front, Listeners  # noqa: E402
-from merlin_sim.training.reports.page import Table, Text  # noqa: E402
+from merlin_sim.serving.triton.front import Front, FrontLimits, Listeners  # noqa: E402
+from merlin_sim.training.reports.page import PageTable, Text  # noqa: E402
 
 pytestmark = pytest.mark.timeout(600)
 EVIL = "<img src=x onerror=document.title='caught'>"
@@ -84,7 +84,9 @@ def shown(tmp_path):
             )
             metrics = socket.socket()
             metrics.bind(("127.0.0.1", 0))
-            front = Front(Listeners(listener, metrics, None), Bounds(body=10**6), {}, page.answer)
+            front = Front(
+                Listeners(listener, metrics, None), FrontLimits(body=10**6), {}, page.answer
+            )
             front.switch(SimpleNamespace(folder=tmp_path, has_answered=False, suspect=print))
             running.append(front)
             return address, upstream.asked
@@ -116,7 +118,10 @@ def text_of(page):
 
 
 def test_it_can_be_read_without_javascript_and_runs_no_script_but_its_own(shown):
-    sections = [("Last gate", [Text(f"Version 3: passed {EVIL}")]), ("V", [Table(["n"], [["3"]])])]
+    sections = [
+        ("Last gate", [Text(f"Version 3: passed {EVIL}")]),
+        ("V", [PageTable(["n"], [["3"]])]),
+    ]
     status, headers, page = read(shown(sections)[0])
     assert status == 200 and headers["Content-Type"] == "text/html; charset=utf-8"
     reported = text_of(page)

@@ -19,8 +19,8 @@ from merlin_sim.serving.retrieval.quality import (
     RANKED_POPULAR,
     WHOLE,
     ClickedRows,
-    Clicks,
     CoOccurrence,
+    HeldOutClicks,
     Quality,
     coverage,
     ndcg,
@@ -51,7 +51,7 @@ def test_measures_by_hand():
 def test_co_occurrence_counts_what_came_after():
     """3 came after 1 twice and after 2 once; 4 after 2; of the root of how often each was there."""
     histories = np.array([[0, 0, 1], [0, 2, 1], [0, 0, 2], [0, 0, 0]])
-    clicks = Clicks(histories, np.array([3, 3, 4, 1]), {})
+    clicks = HeldOutClicks(histories, np.array([3, 3, 4, 1]), {})
     table = CoOccurrence([clicks.take(np.arange(2)), clicks.take(np.array([2, 3]))], 5)
     assert table.nearest(np.array([1]), 5).tolist() == [3]
     assert table.nearest(np.array([2]), 5).tolist() == [4, 3]  # 1 / sqrt 1 over 1 / sqrt 3

@@ -24,8 +24,8 @@ from merlin_sim.serving.triton.admission import Access, is_deeper  # noqa: E402
 from merlin_sim.serving.triton.front import (  # noqa: E402
     DEEPEST,
     JSON_LENGTH,
-    Bounds,
     Front,
+    FrontLimits,
     Listeners,
 )
 from merlin_sim.serving.workers.protocol import FAULT  # noqa: E402
@@ -184,7 +184,7 @@ def start(tmp_path):
 @pytest.fixture
 def front(start):
     """A front that takes little."""
-    return start(Bounds(body=MOST))
+    return start(FrontLimits(body=MOST))
 
 
 def test_a_request_is_handed_on_as_it_is_and_so_is_its_answer(front):
@@ -281,7 +281,7 @@ def test_what_triton_can_bear_is_handed_on(front):
 
 
 def test_a_token_opens_it_and_nothing_else_does(start):
-    ask = start(Bounds(), Access((TOKEN, "another token of many")))
+    ask = start(FrontLimits(), Access((TOKEN, "another token of many")))
     for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": TOKEN}):
         for path in (INFER, "/here", "/there"):
             status, reported, found = ask("{}", headers, path=path)
@@ -294,7 +294,7 @@ def test_a_token_opens_it_and_nothing_else_does(start):
 
 
 def test_more_than_is_taken_at_once_is_refused_at_once(start):
-    ask = start(Bounds(body=MOST, requests=1))
+    ask = start(FrontLimits(body=MOST, requests=1))
     with ThreadPoolExecutor(1) as pool:
         slow = pool.submit(ask, '"slow"')
         assert REACHED.wait(60)
@@ -307,7 +307,7 @@ def test_more_than_is_taken_at_once_is_refused_at_once(start):
 
 
 def test_a_request_takes_no_longer_than_it_may(start):
-    status, headers, found = start(Bounds(body=MOST, seconds=0.2))('"slow"')
+    status, headers, found = start(FrontLimits(body=MOST, seconds=0.2))('"slow"')
     assert (status, headers["Retry-After"]) == (503, "1")
     assert "no answer within 0.2" in found["error"]
 

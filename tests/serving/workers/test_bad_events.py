@@ -21,7 +21,7 @@ from merlin_sim.serving.workers import events_model
 from merlin_sim.serving.workers.events_model import EventsModel
 from merlin_sim.serving.workers.metrics import count_events
 from merlin_sim.serving.workers.protocol import EVENT, SCORES
-from merlin_sim.serving.workers.worker import Request, refusal
+from merlin_sim.serving.workers.worker import TritonRequest, refusal
 
 HOSTILE = st.one_of(
     st.sampled_from(["\ud800", "a\udfffb", "\0", "", 2**63, 2**70, -(2**70), 1e400, float("nan")]),
@@ -52,7 +52,8 @@ def answers(model, texts):
     """What each request of one event gets, all of them taken together."""
     found = {}
     requests = [
-        Request({EVENT: np.array([[text.encode()]], object)}, frozenset({SCORES})) for text in texts
+        TritonRequest({EVENT: np.array([[text.encode()]], object)}, frozenset({SCORES}))
+        for text in texts
     ]
 
     def reply(place, result):

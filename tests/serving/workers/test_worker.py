@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from counted import counting
 
-from merlin_sim.serving.servable import Column, ServedColumns
+from merlin_sim.serving.servable import ServedColumn, ServedColumns
 from merlin_sim.serving.signatures import IdsRequest
 from merlin_sim.serving.workers import ids_model as merging
 from merlin_sim.serving.workers import protocol
 from merlin_sim.serving.workers.ids_model import SoundRequest, merged_calls, score_requests
 from merlin_sim.serving.workers.protocol import receive_frame, send_frame
-from merlin_sim.serving.workers.worker import Request, Worker, answer_apart
+from merlin_sim.serving.workers.worker import TritonRequest, Worker, answer_apart
 
-COLUMN = Column("book", "book", np.dtype("int64"), 9)
+COLUMN = ServedColumn("book", "book", np.dtype("int64"), 9)
 COLUMNS = ServedColumns((), (COLUMN,), (), None, 3, True)
 
 
@@ -83,8 +83,8 @@ def test_calls_requests_and_rows_are_counted_but_for_probes(scorer, monkeypatch)
     counted = counting()
     model = merging.IdsModel(SimpleNamespace(limits=None, servable=None, number="counted"))
     asked = [request(1), request(2, 3), request(4), request(5, 6)]
-    taken = [Request(one, frozenset(), is_probe=False) for one in asked]
-    taken.insert(2, Request(request(7, 8, 9), frozenset(), is_probe=True))
+    taken = [TritonRequest(one, frozenset(), is_probe=False) for one in asked]
+    taken.insert(2, TritonRequest(request(7, 8, 9), frozenset(), is_probe=True))
     model.take(taken, lambda place, result: None)
     names = ("model_calls", "requests", "rows")
     found = [counted(f"merlin_sim_ids_{name}_total", version="counted") for name in names]

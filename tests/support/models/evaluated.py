@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from merlin_sim.foundation.ranks import Ranks
-from merlin_sim.training.evaluation.evaluate import Evaluation, HeldOutMetrics
+from merlin_sim.training.evaluation.evaluate import EvaluationResult, HeldOutMetrics
 
 
-def evaluation_of(labels, scores, users, batches: int = 1) -> Evaluation:
+def evaluation_of(labels, scores, users, batches: int = 1) -> EvaluationResult:
     """Count rows in batches of whatever size, the rows of each user one after another."""
     labels, scores, users = map(np.asarray, (labels, scores, users))
     order = np.argsort(users, kind="stable")

@@ -12,7 +12,7 @@ from merlin_sim.dataloader.open_loader import open_loader, user_column
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.parallel.steps.sample_batch import SampleBatch
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.training.evaluation.evaluate import SamplePlaces
+from merlin_sim.training.evaluation.evaluate import PlaceFinder
 
 LENGTHS = [3, 9, 2, 14, 6, 5, 11]
 
@@ -30,7 +30,7 @@ def places_of(dataset, columns, ranks, mapping, candidates=None, contiguous=Fals
             candidates=candidates,
             contiguous=contiguous,
         )
-        places = SamplePlaces.of(feed, dataset)
+        places = PlaceFinder.of(feed, dataset)
         for step, given in enumerate(feed.inputs()):
             batch = SampleBatch(*feed.make(given))
             of_each = batch.column(columns[0]), batch.flat()[0]

@@ -13,10 +13,10 @@ from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.training.evaluation.metrics import AUC
 from merlin_sim.training.evaluation.scored_rows import ScoredRows
 from merlin_sim.training.reports.figures import _placed, draw_settings
-from merlin_sim.training.reports.page import Figures, Page, Table, Text
+from merlin_sim.training.reports.page import Figures, Page, PageTable, Text
 from merlin_sim.training.reports.report import write_report
 from merlin_sim.training.reports.run_results import RunResults, read_results
-from merlin_sim.training.reports.settings import Setting
+from merlin_sim.training.reports.settings import RunGroup
 
 
 def write_run(path, lr=0.01, auc=0.75, extra_line=""):
@@ -60,7 +60,7 @@ def test_one_page_that_needs_nothing_else(tmp_path):
 
 def test_a_page_is_html_and_markdown(tmp_path):
     page = Page("A & B")
-    page.add("First", Text("1 < 2"), Table(["a|b", ""], [["x\ny", "<z>"]]))
+    page.add("First", Text("1 < 2"), PageTable(["a|b", ""], [["x\ny", "<z>"]]))
     page.add("Drawn", Figures({"curve": (b"\x89PNG", "What it shows.")}))
     assert page.write(tmp_path / "new" / "report", "study") == tmp_path / "new/report/study.html"
     text = (tmp_path / "new/report/study.html").read_text()
@@ -186,7 +186,7 @@ def setting(name, aucs, **values):
         RunResults(name, Path(name), [], [], {"test_auc": auc, "time_to_train": 9.0}, {}, {}, {})
         for auc in aucs
     ]
-    return Setting(name, values, runs)
+    return RunGroup(name, values, runs)
 
 
 def test_numbers_stand_by_size_and_others_evenly():

@@ -12,12 +12,12 @@ from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.parallel.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.schemas.dataset import DatasetDirectory, write_documents
 from merlin_sim.training.evaluation.best_so_far import BestSoFar
-from merlin_sim.training.evaluation.evaluate import Evaluation
+from merlin_sim.training.evaluation.evaluate import EvaluationResult
 from merlin_sim.training.runs.run import run
 
 pytestmark = pytest.mark.slow
 
-PUBLISHED = Evaluation.published
+PUBLISHED = EvaluationResult.published
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def aucs_of_validation(monkeypatch, aucs, of="validation"):
         found = PUBLISHED(evaluation, names, mapping)
         return {**found, f"{of}_auc": next(given)} if mapping == of else found
 
-    monkeypatch.setattr(Evaluation, "published", metrics)
+    monkeypatch.setattr(EvaluationResult, "published", metrics)
 
 
 def test_validation_data_is_scored_beside_test_data(config, tmp_path, capfd):

@@ -22,7 +22,7 @@ from merlin_sim.schemas.merlin_schema import to_feature_spec
 from merlin_sim.schemas.schema_file import write_schema
 from merlin_sim.workflows.behaviour_columns import BehaviourColumns
 from merlin_sim.workflows.checks import check_dataset
-from merlin_sim.workflows.checks.checked_rows import CheckedRows, SampleHashes, StoredRows
+from merlin_sim.workflows.checks.checked_rows import CheckedRows, FileRows, SampleHashes
 from merlin_sim.workflows.checks.made_rows import MadeRows
 from merlin_sim.workflows.dataset_spec import samples_schema
 
@@ -104,7 +104,7 @@ def test_an_id_beyond_its_table_is_named_with_its_row(write, tmp_path, last):
         frame.loc[150, column] = found
         frame.to_parquet(file)
         dataset = DatasetDirectory.open(directory)
-        rows = StoredRows(dataset, "train")
+        rows = FileRows(dataset, "train")
         if found == last:
             assert sum(len(some.labels) for part in rows.parts for some in rows.read(part))
         else:
@@ -305,7 +305,7 @@ def test_more_rows_than_are_looked_at_leave_out_what_needs_all(write):
     assert 100 <= check.rows["train"] < 1000
     orders = {"id above the last", "rank in the file"}
     assert found == {"rows of label 1", "AUC of it alone", *orders}
-    rows = StoredRows(dataset, "train")
+    rows = FileRows(dataset, "train")
     assert sum(rows.parts.values()) == 1000 and len(rows.parts) == 6
     whole = check_dataset.DatasetCheck(dataset, most_rows=1000)
     assert "repeated rows" in {finding.check for finding in whole.run()}
