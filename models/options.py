@@ -265,7 +265,7 @@ class SIMOptions(SearchedOptions):
     """What can be set of SIM."""
 
     top_k: int = 50
-    """How many positions of the long history the search keeps at most."""
+    """Positions of the long history that the search keeps at most."""
     search: str = "soft"
     """How the long history is searched: ``"soft"``, by score, ``"hard"``, by category, or any other
     unit's name (:func:`~.blocks.search.search_and_attention.register_search_unit`)."""
@@ -317,7 +317,7 @@ class ETAOptions(LongOptions):
     """What can be set of ETA."""
 
     top_k: int = 48
-    """How many positions of the long history the search keeps at most."""
+    """Positions of the long history that the search keeps at most."""
     hash_bits: int = 64
     """Signs of a position's code; more than twice the length of an item's vector gains nothing."""
 
@@ -327,7 +327,7 @@ class SDIMOptions(LongOptions):
     """What can be set of SDIM."""
 
     hashes: int = 32
-    """How many hashes a position has."""
+    """Number of hashes of a position."""
     bits_per_hash: int = 4
     """Signs of one hash: the more, the nearer two items are that collide."""
     collision_counts: bool = False
@@ -390,7 +390,7 @@ class DCNv2Options(RankingOptions):
     """Lengths of the vectors, one for each categorical feature in the dataset's order; None for
     ``embedding_dim`` of all."""
     cross_layers: int = 3
-    """How many cross layers."""
+    """Number of cross layers."""
     cross_rank: int | None = 512
     """Length to which a cross layer brings its inputs in between; None for layers of full rank."""
 
@@ -419,7 +419,7 @@ class TwoTowerOptions(CheckedOptions):
     """How many weighted means of the history the user's tower reads, each with a learned weight
     for every place."""
     temperature: float = 0.07
-    """What the cosine of two vectors is divided by before the softmax."""
+    """Divisor of the cosine of two vectors before the softmax."""
 
     def __post_init__(self) -> None:
         """Check every option."""

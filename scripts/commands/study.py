@@ -12,7 +12,7 @@ import click
 @click.option(
     "--results_dir",
     type=click.Path(path_type=Path),
-    help="Where runs and report go. [default: the file's; studies/ and the file's name]",
+    help="Directory of runs and report. [default: the file's; studies/ and the file's name]",
 )
 @click.option("--report_only", is_flag=True, help="Run nothing; report what there is.")
 def command(study_file: Path, results_dir: Path | None, report_only: bool) -> None:

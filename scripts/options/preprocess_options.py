@@ -105,7 +105,7 @@ split_options = with_options(
     click.option(
         "--validation_from",
         metavar="TIME",
-        help="Of those before --test_from, the ones of this time and later validate.",
+        help="Interactions from this time on, before --test_from, validate.",
     ),
     click.option(
         "--test_users",

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from ...serving.retrieval.recommender import Recommender
 
 RETRIEVED = 500
-RULES = click.option("--rules", "rules_path", type=Path, help="What may be recommended; YAML.")
+RULES = click.option(
+    "--rules", "rules_path", type=Path, help="Rules of what may be recommended; YAML."
+)
 MOST_RETRIEVED = click.option(
     "--retrieved",
     type=click.IntRange(min=1, max=10_000),

@@ -63,8 +63,8 @@ def checkpoint_options(required: bool) -> Callable[[Any], Any]:
             default=BEST,
             show_default=True,
             callback=_step,
-            help="Which of them: best, by the AUC that the run chose by (validation data's as a "
-            "rule), or the newest where it chose none; newest; or the number of a step.",
+            help="Step of the checkpoint: best, by the AUC that the run chose by (validation "
+            "data's as a rule), or the newest where it chose none; newest; or a step's number.",
         ),
         click.option(
             "--dataset_dir", type=Path, required=required, help="The dataset directory of that run."

@@ -21,9 +21,11 @@ class GateRules:
         "By how much the challenger may be worse, in AUC, and in what follows unless given there.",
         at_least=0,
     )
-    log_loss_margin: float | None = setting(None, "In log loss. [default: the margin]", at_least=0)
+    log_loss_margin: float | None = setting(
+        None, "Margin in log loss. [default: the margin]", at_least=0
+    )
     calibration_margin: float | None = setting(
-        None, "In calibration error. [default: the margin]", at_least=0
+        None, "Margin in calibration error. [default: the margin]", at_least=0
     )
     least_users: int = setting(
         100, "Users below which a segment is reported, and not judged.", at_least=1
@@ -34,7 +36,7 @@ class GateRules:
         "known to be worse.",
         flags="--strict_segments",
     )
-    seed: int = setting(0, "Of the draws.", at_least=0)
+    seed: int = setting(0, "Seed of the bootstrap samples.", at_least=0)
     draws: int = DRAWS
 
     def __post_init__(self) -> None:

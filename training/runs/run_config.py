@@ -53,7 +53,7 @@ class RunConfig:
     model_options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the model by name; those not given have the checkpoint's values, or the model's
     defaults."""
-    mode: str = setting("train", "What to do.", choices=MODES)
+    mode: str = setting("train", "Train, or score test data (inference).", choices=MODES)
     optimizer: str = setting(
         "adam",
         "lazy_adam keeps moments of the rows in a batch only, adagrad one float a row of a table.",
@@ -78,7 +78,7 @@ class RunConfig:
         at_least=0,
     )
     table_lr_scale: float = setting(
-        1.0, "What the learning rate of embedding tables is multiplied by.", at_least=0
+        1.0, "Factor of the learning rate of embedding tables.", at_least=0
     )
     epochs: int = setting(3, "Epochs in all, those before a resume included.", at_least=1)
     global_batch_size: int = setting(131072, "Samples per step over all ranks.", at_least=1)
@@ -139,19 +139,19 @@ class RunConfig:
     )
     candidates: int | None = setting(
         None,
-        "Of a dataset of users: samples of a user that share one history in a batch, those of "
+        "With one row per user: samples of a user that share one history in a batch, those of "
         "whole positions, two each as a rule; 1: plain rows, each with its own. [default: 16, or "
         "about as many; 1 with positions_together]",
         at_least=1,
     )
     positions_together: int | None = setting(
         None,
-        "Of a dataset of users in plain rows: consecutive positions of a user that stay together "
+        "With one row per user and plain rows: consecutive positions of a user that stay together "
         "when it is shuffled. [default: 8]",
         at_least=1,
     )
     fresh_negatives: bool = setting(
-        False, "Of a dataset of users: draw other negatives in every epoch."
+        False, "With one row per user: draw other negatives in every epoch."
     )
     data_memory_mb: int = setting(
         4096,
@@ -162,10 +162,10 @@ class RunConfig:
     window_rows: int = setting(65536, "Rows shuffled together.", at_least=1)
     num_parallel_calls: int | None = setting(
         None,
-        "Of rows per sample: threads that decode on CPU. [default: one per core of the rank]",
+        "With one row per sample: threads that decode on CPU. [default: one per core of the rank]",
         at_least=1,
     )
-    results_dir: Path = setting(Path("/tmp/sim"), "Where logs, metrics and configuration go.")
+    results_dir: Path = setting(Path("/tmp/sim"), "Directory of logs, metrics and configuration.")
     log_filename: str = setting("log.json", "One JSON object a line, in results_dir.")
     log_format: str = setting(
         "json",
@@ -268,7 +268,7 @@ class RunConfig:
     )
     gradient_exchange: str = setting(
         "sparse",
-        "What ranks exchange of embedding tables: rows of the batches, or whole tables.",
+        "Gradients of embedding tables that ranks exchange: rows of the batches, or whole tables.",
         choices=EXCHANGES,
     )
     tables: str = setting(

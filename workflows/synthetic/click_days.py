@@ -48,7 +48,9 @@ class PlantedClicks:
     base: float = -1.5
     """The logit before any key or number."""
     strength: float = setting(
-        1.0, "How much keys and numbers say of a click; 0 for clicks by chance.", at_least=0
+        1.0,
+        "Strength with which keys and numbers predict a click; 0: clicks by chance.",
+        at_least=0,
     )
     missing: float = setting(0.05, "Share of keys and numbers left out.", at_least=0)
     seed: int = setting(1, "Same seed, same bytes.", at_least=0)

@@ -66,7 +66,7 @@ def convert(source: Path, destination: Path) -> None:
     "--number_of_user_features",
     type=click.IntRange(min=0),
     required=True,
-    help="How many columns after the label describe the user.",
+    help="Columns after the label that describe the user.",
 )
 @layout_names
 def adopt(directory: Path, number_of_user_features: int, names: LayoutNames) -> None:

@@ -137,7 +137,9 @@ def days_of_drift(output: Path, days: int, world: DriftingWorld, overwrite: bool
 
 
 @command.command("dataset")
-@click.option("--feature_spec", type=Path, required=True, help="What the dataset is to be.")
+@click.option(
+    "--feature_spec", type=Path, required=True, help="The feature spec of the dataset to make."
+)
 @click.option("--output", type=Path, required=True, help="Dataset directory to make.")
 @click.option("--train_rows", default=1_000_000, show_default=True, help="Rows to train on.")
 @click.option("--test_rows", default=100_000, show_default=True, help="Rows to test with.")

@@ -55,7 +55,7 @@ def _of_tfrecord(name: str, least: int, text: str, default: object) -> Callable[
 @click.option(
     "--number_of_user_features",
     type=click.IntRange(min=0),
-    help="Of an --input in the published parquet layout, without a spec: how many columns after "
+    help="With an --input in the published parquet layout, without a spec: how many columns after "
     "the label describe the user.",
 )
 @layout_names

@@ -36,7 +36,7 @@ DIRECTORY = click.Path(path_type=Path, exists=True, file_okay=False)
     "--feature_spec", default="feature_spec.yaml", show_default=True, help="Both specs' name."
 )
 @click.option(
-    "--mapping", default="train", show_default=True, help="Which rows of both are compared."
+    "--mapping", default="train", show_default=True, help="Mapping of both whose rows are compared."
 )
 @click.option(
     "--rows",

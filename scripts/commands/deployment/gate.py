@@ -40,7 +40,7 @@ NOT_PASSED = 1
 @click.option(
     "--feature_spec", default="feature_spec.yaml", show_default=True, help="Its spec's name."
 )
-@click.option("--mapping", default="test", show_default=True, help="Its rows that are scored.")
+@click.option("--mapping", default="test", show_default=True, help="Mapping whose rows are scored.")
 @options_of(GateRules, "rules")
 @click.option(
     "--long_history",

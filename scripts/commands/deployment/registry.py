@@ -49,7 +49,7 @@ def add(directory: Path, servable: Path, run: Path | None, gate: Path | None) ->
 
 @command.command("list")
 @registry_argument
-@click.option("--json", "as_json", is_flag=True, help="All that is known, as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with all that is known.")
 def list_versions(directory: Path, as_json: bool) -> None:
     """List the versions in DIRECTORY, oldest first, and which is current (*)."""
     registry = _opened(directory)

@@ -55,8 +55,8 @@ from .fitted_settings import (
 )  # fmt: skip
 @click.argument("files", nargs=-1, required=True, type=Path)
 @output_path_option
-@click.option("--user_column", "user", help="Whose behaviour it is.")
-@click.option("--item_column", "item", help="What was interacted with.")
+@click.option("--user_column", "user", help="Column of the user's key.")
+@click.option("--item_column", "item", help="Column of the item's key.")
 @click.option("--timestamp_column", "timestamp", help="When: numbers, or dates and times.")
 @click.option(
     "--timestamp_unit",
@@ -85,18 +85,18 @@ from .fitted_settings import (
 @click.option(
     "--behaviour_column",
     "behaviour",
-    help="What was done (view, cart, buy), where the log has several behaviours. What is neither "
+    help="Column of behaviours (view, cart, buy), where the log has several. What is neither "
     "history nor predicted is left out.",
 )
 @click.option(
     "--history_behaviours",
     callback=names,
-    help="Which of them make history, between commas. [default: all]",
+    help="Behaviours that make history, between commas. [default: all]",
 )
 @click.option(
     "--target_behaviours",
     callback=names,
-    help="Which of them are predicted, between commas. [default: all]",
+    help="Behaviours that are predicted, between commas. [default: all]",
 )
 @click.option(
     "--features",

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 @click.command()
 @stage_options
 @click.option("--dataset_dir", type=Path, help="Dataset with the users' histories.")
-@store_option("In place of --dataset_dir, where they are kept: see `merlin-sim histories`.")
+@store_option(
+    "Store of the users' histories, in place of --dataset_dir: see `merlin-sim histories`."
+)
 @click.option("--user", "users", multiple=True, required=True, help="A user's key, as in the log.")
 @click.option("--top", type=click.IntRange(min=1), default=20, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each user.")

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 @click.command()
 @stage_options
 @click.option("--dataset_dir", type=Path, required=True, help="Dataset with the clicks.")
-@click.option("--mapping", default="test", show_default=True, help="Whose clicks are held out.")
+@click.option(
+    "--mapping", default="test", show_default=True, help="Mapping whose clicks are held out."
+)
 @click.option(
     "--clicks",
     type=click.IntRange(min=1),
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Clicks that are asked for, drawn at random.",
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="Decides which.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of that draw.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def command(
     open_stages: Callable[[], Recommender],

@@ -48,15 +48,15 @@ def command() -> None:
     help="Take what this dataset keeps of its users' histories.",
 )
 @click.option("--fitted", type=Path, help="Take the columns that this dataset was made of.")
-@click.option("--user_column", help="Whose behaviour it is.")
-@click.option("--item_column", help="What was interacted with.")
+@click.option("--user_column", help="Column of the user's key.")
+@click.option("--item_column", help="Column of the item's key.")
 @click.option("--timestamp_column", help="When: numbers, or dates and times.")
 @click.option("--label_column", help="1 where the item was taken: the other rows are left out.")
-@click.option("--behaviour_column", help="What was done, where the log has several behaviours.")
+@click.option("--behaviour_column", help="Column of behaviours, where the log has several.")
 @click.option(
     "--history_behaviours",
     callback=names,
-    help="Which of them make history, between commas.",
+    help="Behaviours that make history, between commas.",
 )
 @bad_rows_option
 @click.option(
@@ -181,7 +181,7 @@ def _pieces(lines: Iterable[bytes]) -> Iterator[list[Interaction]]:
 @store_argument
 @click.option("--user", required=True, help="The user's key; as JSON where it is a number.")
 @click.option("--newest", default=20, show_default=True, type=click.IntRange(min=1))
-@click.option("--json", "as_json", is_flag=True, help="As a raw event has it.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, as a raw event has it.")
 def show(store: str, user: str, newest: int, as_json: bool) -> None:
     """Show the newest interactions of a user, oldest first."""
     opened = open_store(store)

@@ -29,7 +29,7 @@ from ...options.store_options import store_option
     show_default=True,
     help="Stop at a row that cannot be scored, or leave it out and count it.",
 )
-@store_option("Where the history of an event that brings none is kept: see `merlin-sim histories`.")
+@store_option("Store of histories, for events that bring none: see `merlin-sim histories`.")
 @options_of(Limits, "limits")
 @click.option("--overwrite", is_flag=True, help="Replace the output file.")
 @click.option(
