@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import merlin.dataloader.tensorflow
 import numpy as np
 import numpy.typing as npt
+import pyarrow.parquet as pq
 import tensorflow as tf
 from merlin.dataloader.loader_base import LoaderBase
 from merlin.schema import Schema
@@ -236,6 +237,16 @@ class Loader(merlin.dataloader.tensorflow.Loader):
     def are_resident(self) -> bool:
         """Whether all stays on the device."""
         return self.megabytes(self.all_groups) <= self.data_memory_mb
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files, in their order."""
+        return tuple(self.dataset.engine._dataset.files)
+
+    def keeps_together(self, column: str) -> bool:
+        """Whether the samples of each id of a column come one after another, on one rank."""
+        on_one_rank = self.global_size == 1 or self.contiguous
+        return on_one_rank and not self.shuffle and come_together(self.files, column)
 
     def describe_memory(self) -> str:
         """Say what of the memory is taken, and whether all stays on the device."""
@@ -522,3 +533,28 @@ def explaining_memory(loader: Loader) -> Iterator[None]:
             f"({loader.data_memory_mb}) needs less; TF_MEMORY_ALLOCATION "
             f"({os.environ.get('TF_MEMORY_ALLOCATION', '0.5')}) is what TensorFlow may take of it."
         ) from error
+
+
+@lru_cache
+def come_together(files: tuple[str, ...], user: str) -> bool:
+    """Return whether the rows of each user stand one after another in some files.
+
+    A byte for each id is kept, and a part of the column at a time.
+    """
+    seen = np.zeros(0, np.bool_)
+    last = None
+    for path in files:
+        with pq.ParquetFile(path) as file:
+            for part in file.iter_batches(1 << 20, columns=[user]):
+                ids = np.asarray(part.column(0)).astype(np.int64)
+                if not len(ids):
+                    continue
+                begins = ids[np.append(ids[0] != last, ids[1:] != ids[:-1])]
+                most = int(ids.max()) + 1
+                if most > len(seen):
+                    seen = np.append(seen, np.zeros(max(most, 2 * len(seen)) - len(seen), np.bool_))
+                if seen[begins].any() or len(np.unique(begins)) < len(begins):
+                    return False
+                seen[begins] = True
+                last = ids[-1]
+    return True

@@ -66,9 +66,7 @@ class RowLoader(Loader):
     def rows(self) -> StoredRows:
         """Where rows come from; files are opened when first needed."""
         kind = StoredRows if self.device == "cpu" else DeviceRows
-        return kind(
-            list(self.dataset.engine._dataset.files), self.input_schema, self._parallel_calls
-        )
+        return kind(list(self.files), self.input_schema, self._parallel_calls)
 
     @property
     def decodes_in_threads(self) -> bool:

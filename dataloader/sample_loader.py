@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from ..foundation.exceptions import MerlinSimError
 from ..foundation.gpu_forms import has_gpu_forms
+from ..schemas.channels import USER_FEATURES
 from ..schemas.dataset import DatasetDirectory
 from .behaviour_samples import LABEL, STORED, BehaviourSamples
 from .draws import fresh_seed, place_seed
@@ -158,6 +159,11 @@ class SampleLoader(Loader):
         seed = self._directory.users.seed  # type: ignore[union-attr]
         seed = fresh_seed(seed, plan.epoch) if self.fresh_negatives else seed
         return tf.constant([seed, place_seed(seed)], tf.uint64)
+
+    def keeps_together(self, column: str) -> bool:
+        """See :class:`~.loader.Loader`: samples are made user by user."""
+        of_users = self._directory.channels.get(USER_FEATURES, ())
+        return column in of_users and super().keeps_together(column)
 
     def places(self, step: int, given: Step) -> tuple[Array, Array | None]:
         """Whose the samples of this rank's batch are, and their positions."""

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import tensorflow as tf
 from merlin.models.tf.metrics import metrics_registry
 
+from ..dataloader.loader import Loader
 from ..parallel.ranks.collectives import gather_objects, joined
 from ..parallel.steps.sample_batch import SampleBatch
 from .blocks.checks import OptionError
@@ -93,6 +94,22 @@ def states_over_ranks(metrics: Iterable[tf.keras.metrics.Metric]) -> list[npt.ND
 
 def _sums(states: list[list[npt.NDArray[Any]]]) -> list[npt.NDArray[Any]]:
     return [np.sum(parts, axis=0, dtype=parts[0].dtype) for parts in zip(*states, strict=True)]
+
+
+def require_users_together(
+    metrics: Iterable[tf.keras.metrics.Metric], loader: Loader, user: str | None
+) -> None:
+    """Refuse metrics that go by users where a loader's samples of one are apart."""
+    for metric in metrics:
+        name = getattr(metric, "user", None) or user
+        if not hasattr(metric, "take_users") or name not in loader.input_schema.column_names:
+            continue
+        if not loader.keeps_together(name):
+            raise OptionError(
+                f"`{metric.name}`: expected the samples of each {name} one after another. Found: "
+                f"those of {loader.files[0]} and what follows are apart. `ms.callbacks.Evaluation` "
+                "and `merlin-sim train` keep the scores of all rows to measure it there."
+            )
 
 
 def give_users(

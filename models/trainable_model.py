@@ -27,7 +27,7 @@ from ..parallel.steps.table_rows import TableGradient
 from ..parallel.steps.train_step import TrainStep, batch_spec, counted_samples
 from .blocks.checks import OptionError
 from .blocks.embeddings.spread_tables import own_variables, table_parts
-from .compiled_metrics import MetricsOverRanks, give_users, read_metrics
+from .compiled_metrics import MetricsOverRanks, give_users, read_metrics, require_users_together
 from .loader_steps import Executed, FitProgress, Graphs, LoaderSteps, StepsDone, nth
 from .losses import EvaluatedLoss, LossMeans, read_loss
 from .merlin_input import Input
@@ -512,9 +512,13 @@ class TrainableModel(mm.Model):
     def _give_users(self, batch: SampleBatch) -> None:
         """Hand the users of a batch's samples to the metrics that group by user."""
         self._build_metrics()
+        give_users(self.compiled_metrics.metrics, batch, self._user)
+
+    @property
+    def _user(self) -> str | None:
+        """The column that identifies users."""
         schema = getattr(getattr(self, "body", None), "schema", None)
-        user = None if schema is None else user_column(schema)
-        give_users(self.compiled_metrics.metrics, batch, user)
+        return None if schema is None else user_column(schema)
 
     def hold_rows(self, held: HeldRows) -> None:
         """Let rows of tables move by a part only, from the next step on."""
@@ -537,6 +541,9 @@ class TrainableModel(mm.Model):
     def _steps_of(self, name: str, data: Any) -> Iterator[Any]:
         """Give Keras the numbers of a loader's steps, and other data as they are."""
         steps = data if isinstance(data, LoaderSteps) else None
+        if steps is not None and name == "_test_steps" and self._is_compiled:
+            self._build_metrics()
+            require_users_together(self.compiled_metrics.metrics, steps.loader, self._user)
         if not hasattr(self, "_graphs"):  # it was not compiled
             self._graphs = Graphs()
         before = getattr(self, name)

@@ -17,10 +17,11 @@ from small_runs import DIN
 from small_users import write_users_dataset
 
 import merlin_sim as ms
+from merlin_sim.dataloader.loader import come_together
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.training.evaluation import metrics
-from merlin_sim.training.evaluation.evaluate import HeldOutMetrics, KeptRows, come_together
+from merlin_sim.training.evaluation.evaluate import HeldOutMetrics, KeptRows
 from merlin_sim.training.evaluation.scored_rows import exact_auc
 
 KINDS = (metrics.AUC, metrics.GAUC, metrics.LogLoss, metrics.CalibrationError)
@@ -230,6 +231,17 @@ def test_evaluate_of_keras_gives_what_a_run_logs(tmp_path):
     model.compile("adam", metrics=[ms.metrics.GAUC("nobody")])
     with pytest.raises(ms.OptionError, match="`gauc` should be of a column.*'nobody'"):
         model.evaluate(dataset, batch_size=16, verbose=0)
+
+
+def test_gauc_of_users_whose_rows_are_apart_is_refused(sim_dataset):
+    dataset = ms.DatasetDirectory.open(sim_dataset)
+    model = ms.DINModel.from_dataset(dataset, **DIN)
+    model.compile("adam", metrics=[ms.metrics.GAUC()])
+    apart = "`gauc`: expected the samples of each who one after another.*test.*are apart"
+    with pytest.raises(ms.OptionError, match=apart):
+        model.evaluate(dataset, batch_size=64, verbose=0)
+    with pytest.raises(ms.OptionError, match=apart):
+        model.fit(dataset, batch_size=64, validation_data=dataset, verbose=0)
 
 
 def test_rows_of_users_that_stand_together(tmp_path):

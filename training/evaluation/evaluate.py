@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -10,11 +9,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import tensorflow as tf
 
 from ...dataloader.loader import Loader
-from ...dataloader.row_loader import RowLoader
+from ...foundation.exceptions import MerlinSimError
 from ...foundation.ranks import Ranks
 from ...models.compiled_metrics import states_over_ranks, variables_of
 from ...parallel.ranks.collectives import (
@@ -92,31 +90,6 @@ class KeptRows:
         )
 
 
-@functools.lru_cache
-def come_together(files: tuple[str, ...], user: str) -> bool:
-    """Return whether the rows of each user stand one after another in some files.
-
-    A byte for each id is kept, and a part of the column at a time.
-    """
-    seen = np.zeros(0, np.bool_)
-    last = None
-    for path in files:
-        with pq.ParquetFile(path) as file:
-            for part in file.iter_batches(1 << 20, columns=[user]):
-                ids = np.asarray(part.column(0)).astype(np.int64)
-                if not len(ids):
-                    continue
-                begins = ids[np.append(ids[0] != last, ids[1:] != ids[:-1])]
-                most = int(ids.max()) + 1
-                if most > len(seen):
-                    seen = np.append(seen, np.zeros(max(most, 2 * len(seen)) - len(seen), np.bool_))
-                if seen[begins].any() or len(np.unique(begins)) < len(begins):
-                    return False
-                seen[begins] = True
-                last = ids[-1]
-    return True
-
-
 AGREE_EVERY = 16
 """Batches between two agreements on whether to stop."""
 SAMPLES_AT_ONCE = 1 << 18
@@ -183,7 +156,13 @@ def evaluate(
     item = places.item if places is not None else None
     users = [metric.user for metric in extra if isinstance(metric, GAUC)]
     keep = [name for name in dict.fromkeys((user, item, *users)) if name is not None]
-    together = user is None or _has_users_together(feed, user, ranks, log)
+    together = user is None or _are_together(feed, user, ranks, log)
+    for name in dict.fromkeys(users):
+        if name not in (None, user) and not _are_together(feed, name, ranks, log):
+            raise MerlinSimError(
+                f"GAUC({name!r}): expected the rows of each {name} one after another, or GAUC of "
+                f"{user!r}, by which scores are kept. Found: rows that are apart."
+            )
     counted = HeldOutMetrics(user, together, extra)
     kept = KeptRows() if places is not None or not together else None
     wrong = 0
@@ -213,19 +192,14 @@ def evaluate(
     return counted.result(wrong, ranks, scored, places is not None)
 
 
-def _has_users_together(feed: Loader, user: str, ranks: Ranks, log: RunLog) -> bool:
+def _are_together(feed: Loader, user: str, ranks: Ranks, log: RunLog) -> bool:
     """Whether the samples of each user come one after another, on one rank."""
-    if ranks.size > 1 and not feed.contiguous:
-        return False
-    if not isinstance(feed, RowLoader):  # samples are made user by user
-        return True
-    files = tuple(feed.dataset.engine._dataset.files)
 
     def look() -> bool:
-        found = come_together(files, user)
+        found = feed.keeps_together(user)
         if not found:
             log.say_once(
-                f"{files[0]} and what follows: the rows of one {user} do not stand one after "
+                f"{feed.files[0]} and what follows: the rows of one {user} do not stand one after "
                 "another. The AUC within users keeps the scores of all rows, 13 bytes each."
             )
         return found

@@ -47,7 +47,7 @@ from ..callbacks.json_logger import describe
 from ..checkpoints.run_state import Position, RunFacts, RunState
 from ..checkpoints.warm_start import WarmStart
 from ..evaluation.best_so_far import VALIDATION, BestSoFar
-from ..evaluation.metrics import AUC
+from ..evaluation.metrics import AUC, GAUC
 from ..evaluation.throughput import peak_memory
 from ..run_log import DLLOGGER
 from .opened_dataset import selection
@@ -194,7 +194,8 @@ class TrainingRun(RunParts):
         )
         self.trained.compile(
             optimizer,
-            metrics=[AUC(), *self._metrics],
+            # Within users nothing can be counted while rows are shuffled.
+            metrics=[AUC(), *(m for m in self._metrics if not isinstance(m, GAUC))],
             steps_per_execution=self._steps_per_execution(),
             jit_compile=self.compiles_all,
             loss_scale=config.loss_scale,
