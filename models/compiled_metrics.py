@@ -101,10 +101,10 @@ def require_users_together(
 ) -> None:
     """Refuse metrics that go by users where a loader's samples of one are apart."""
     for metric in metrics:
-        name = getattr(metric, "user", None) or user
-        if not hasattr(metric, "take_users") or name not in loader.input_schema.column_names:
+        if not hasattr(metric, "take_users"):
             continue
-        if not loader.keeps_together(name):
+        name: str = metric.user or user
+        if name in loader.input_schema.column_names and not loader.keeps_together(name):
             raise OptionError(
                 f"`{metric.name}`: expected the samples of each {name} one after another. Found: "
                 f"those of {loader.files[0]} and what follows are apart. `ms.callbacks.Evaluation` "

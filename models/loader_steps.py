@@ -57,6 +57,8 @@ class FitProgress:
     """What samples come from."""
     callbacks: Sequence[Any] = ()
     """Those of ``fit``, as it was given them."""
+    validates: bool = False
+    """Whether ``fit`` was given validation data."""
     ended: tuple[str, str] | None = None
     """What ended the training before its last epoch was over: in two words, and why."""
 

@@ -481,6 +481,7 @@ class TrainableModel(mm.Model):
             epochs=int(kwargs.get("epochs", 1)),
             loader=steps.loader,
             callbacks=tuple(callbacks),
+            validates=kwargs.get("validation_data") is not None,
         )
         if not steps.are_passes:
             kwargs["steps_per_epoch"] = steps.steps

@@ -1,10 +1,14 @@
 """Poisoned memory for the training tests: a row that nobody filled shows. And a small run."""
 
 import functools
+import shutil
+from dataclasses import replace
 
 import pytest
 from poisoned_memory import poisoned_memory  # noqa: F401
 from small_runs import small_run_of
+
+from merlin_sim.schemas.dataset import DatasetDirectory, write_documents
 
 
 @pytest.fixture
@@ -21,3 +25,20 @@ def config(small_run, tmp_path):
         return small_run(**{"save_checkpoint_path": tmp_path / "saved", **changes})
 
     return make
+
+
+@pytest.fixture(scope="session")
+def validated(sim_dataset, tmp_path_factory):
+    """A dataset of which the second test file validates."""
+    path = tmp_path_factory.mktemp("validated") / "dataset"
+    shutil.copytree(sim_dataset, path)
+    spec = DatasetDirectory.open(path).spec
+    (test,) = spec.source_spec["test"]
+    parts = {
+        "test": (replace(test, files=test.files[:1]),),
+        "validation": (replace(test, files=test.files[1:]),),
+    }
+    for document in ("feature_spec.yaml", "schema.pbtxt", "metadata.json"):
+        (path / document).unlink(missing_ok=True)
+    write_documents(path, replace(spec, source_spec={**spec.source_spec, **parts}))
+    return path

@@ -28,6 +28,11 @@ def dataset(sim_dataset):
     return ms.DatasetDirectory.open(sim_dataset)
 
 
+@pytest.fixture(scope="module")
+def with_validation(validated):
+    return ms.DatasetDirectory.open(validated)
+
+
 def compiled(dataset, optimizer=None, **options):
     tf.keras.utils.set_random_seed(4)
     model = ms.DINModel.from_dataset(dataset, **DIN)
@@ -128,17 +133,46 @@ def test_a_whole_step_may_be_one_program(dataset):
         np.testing.assert_allclose(ours, theirs, rtol=2e-3, atol=2e-4)
 
 
-def test_callbacks_of_keras_hear_of_what_was_held_out(dataset):
+def test_callbacks_of_keras_hear_of_what_was_held_out(with_validation):
+    dataset = with_validation
     plateau = tf.keras.callbacks.ReduceLROnPlateau("val_auc", mode="max", min_delta=1, patience=1)
     stopping = tf.keras.callbacks.EarlyStopping("test_auc", mode="max", min_delta=1, patience=2)
     evaluation = ms.callbacks.Evaluation(dataset, batch_size=BATCH)
-    model = fitted(dataset, [evaluation, plateau, stopping], epochs=9)
+    heard = {}
+    noting = tf.keras.callbacks.LambdaCallback(on_epoch_end=lambda _, logs: heard.update(logs))
+    model = fitted(dataset, [evaluation, noting, plateau, stopping], epochs=9)
+    assert heard["val_auc"] == heard["validation_auc"] != heard["test_auc"]
+    assert heard["val_loss"] == heard["validation_log_loss"]
     assert model.progress.epoch == 2  # the third epoch was the last
     assert float(model.optimizer.learning_rate) == pytest.approx(0.02 * 0.1**2)
     assert evaluation.last.metrics["test_auc"] > 0.5
 
 
-def test_what_callbacks_of_keras_keep_is_resumed(dataset, tmp_path):
+def test_test_data_choose_nothing(dataset, with_validation):
+    """Without a validation part a callback that monitors one is refused before the first step."""
+    evaluation = ms.callbacks.Evaluation(dataset, batch_size=BATCH)
+    stopping = tf.keras.callbacks.EarlyStopping("val_auc", mode="max", patience=2)
+    message = "EarlyStopping monitors val_auc: expected validation data. Found: test alone. Make"
+    with pytest.raises(ms.MerlinSimError, match=message):
+        fitted(dataset, [evaluation, stopping])
+    assert (
+        fitted(dataset, [evaluation], epochs=1)
+        .history.history.keys()
+        .isdisjoint({"val_auc", "val_loss"})
+    )
+    model = compiled(dataset)
+    model.fit(
+        dataset,
+        batch_size=BATCH,
+        validation_data=with_validation,
+        callbacks=[evaluation, stopping],
+        verbose=0,
+    )
+
+
+def test_what_callbacks_of_keras_keep_is_resumed(with_validation, tmp_path):
+    dataset = with_validation
+
     def callbacks():
         return [
             ms.callbacks.Evaluation(dataset, batch_size=BATCH),
@@ -242,7 +276,7 @@ def test_callbacks_and_metrics_of_one_s_own_work_from_the_command_line(small_run
 
     class Noting(tf.keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
-            heard.append((epoch, logs["val_auc"], logs["precision"]))
+            heard.append((epoch, logs["test_auc"], logs["precision"]))
 
     tf.keras.backend.reset_uids()  # else another test's metric of this name comes before it
     module = types.ModuleType("merlin_sim_callbacks_of_a_test")

@@ -15,7 +15,7 @@ from ...foundation.exceptions import MerlinSimError
 from ...models.family import METRICS
 from ...parallel.ranks import collectives
 from ...schemas.dataset import DatasetDirectory
-from ..evaluation.best_so_far import VALIDATION, BestSoFar
+from ..evaluation.best_so_far import HOW_TO_VALIDATE, VALIDATION, BestSoFar
 from ..evaluation.evaluate import EvaluationResult, PlaceFinder, evaluate
 from ..evaluation.prediction import Predictor
 from ..run_log import RunLog
@@ -37,7 +37,8 @@ class Evaluation(Callback):
     """Scores the rows of test and validation by the published metrics, exact over ranks.
 
     The logs of an epoch then have ``test_auc``, ``validation_auc`` and so on, and for callbacks of
-    Keras the same under ``val_``, of the validation data where there are any, with ``val_loss``.
+    Keras what is of validation data under ``val_`` too, with ``val_loss``. Where there are no such
+    data, a callback that monitors ``val_...`` is refused: test data choose nothing.
 
     Args:
         held_out: An opened dataset directory, or loaders by mapping, ``test`` among them.
@@ -102,8 +103,7 @@ class Evaluation(Callback):
         ranks = collectives.joined()
         return {
             mapping: open_scored(dataset, mapping, columns, size, ranks, candidates=candidates)
-            for mapping in ("test", VALIDATION)
-            if mapping in dataset.spec.source_spec
+            for mapping in self._mappings
         }
 
     def get_state(self) -> dict[str, Any]:
@@ -118,6 +118,25 @@ class Evaluation(Callback):
     def is_over(self) -> bool:
         """Whether patience has ended."""
         return self._patience is not None and self.best.no_better >= self._patience
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Refuse callbacks that choose by validation data where there are none."""
+        if VALIDATION in self._mappings or self.progress.validates:
+            return
+        for callback in self.progress.callbacks:
+            monitored = str(getattr(callback, "monitor", ""))
+            if monitored.startswith("val_") and getattr(callback, "save_best_only", True):
+                raise MerlinSimError(
+                    f"{type(callback).__name__} monitors {monitored}: expected validation data. "
+                    f"Found: {', '.join(self._mappings)} alone. {HOW_TO_VALIDATE}"
+                )
+
+    @property
+    def _mappings(self) -> list[str]:
+        """What is scored."""
+        if not isinstance(self._held_out, DatasetDirectory):
+            return list(self._held_out)
+        return [name for name in ("test", VALIDATION) if name in self._held_out.spec.source_spec]
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Note from where on steps are counted."""
@@ -144,11 +163,10 @@ class Evaluation(Callback):
         metrics = self.evaluate()
         self._end_if_over()
         logs |= {name: value for name, value in metrics.items() if value is not None}
-        mapping = VALIDATION if VALIDATION in self.held_out else "test"
         for name, value in metrics.items():
-            if value is not None and name.startswith(f"{mapping}_"):
-                logs[f"val_{name.removeprefix(f'{mapping}_')}"] = value
-        if "val_log_loss" in logs:
+            if value is not None and name.startswith(f"{VALIDATION}_"):
+                logs[f"val_{name.removeprefix(f'{VALIDATION}_')}"] = value
+        if VALIDATION in self.held_out and "val_log_loss" in logs:
             logs["val_loss"] = logs["val_log_loss"]
 
     def evaluate(self) -> dict[str, Any]:

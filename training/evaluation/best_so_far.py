@@ -8,6 +8,10 @@ from typing import Any
 
 VALIDATION = "validation"
 """The mapping by which a run is judged while it trains."""
+HOW_TO_VALIDATE = (
+    "Make the dataset with a part that validates, as with --validation_users 0.1 or "
+    "--validation_from."
+)
 
 
 @dataclass

@@ -154,11 +154,11 @@ def evaluate(
     begin, samples = time.perf_counter(), 0
     before = begin
     item = places.item if places is not None else None
-    users = [metric.user for metric in extra if isinstance(metric, GAUC)]
+    users = [m.user for m in extra if isinstance(m, GAUC) and m.user is not None]
     keep = [name for name in dict.fromkeys((user, item, *users)) if name is not None]
     together = user is None or _are_together(feed, user, ranks, log)
     for name in dict.fromkeys(users):
-        if name not in (None, user) and not _are_together(feed, name, ranks, log):
+        if name != user and not _are_together(feed, name, ranks, log):
             raise MerlinSimError(
                 f"GAUC({name!r}): expected the rows of each {name} one after another, or GAUC of "
                 f"{user!r}, by which scores are kept. Found: rows that are apart."

@@ -6,15 +6,11 @@ from ...foundation.exceptions import MerlinSimError
 from ...models.family import Family
 from ...models.known_families import find_family
 from ...schemas.dataset import DatasetDirectory
-from ..evaluation.best_so_far import VALIDATION
+from ..evaluation.best_so_far import HOW_TO_VALIDATE, VALIDATION
 from .replayed import open_replayed, parse_replay
 from .run_config import SPREAD, RunConfig
 
 NEWEST = "newest"
-HOW_TO_VALIDATE = (
-    "Make the dataset with a part that validates, as with --validation_users 0.1 or "
-    "--validation_from."
-)
 
 
 def open_dataset(config: RunConfig) -> DatasetDirectory:

@@ -104,7 +104,7 @@ class RunConfig:
     callback: str | None = setting(
         None,
         "Callbacks of Keras, package.module:NAME, several by commas; what can be called is called "
-        'for one. Their logs have val_auc, val_loss and so on; "": none.',
+        'for one. Their logs have val_auc, val_loss and so on of the validation data; "": none.',
         off="",
     )
     metric: str | None = setting(

@@ -19,10 +19,9 @@ from ...foundation.files import write_replacing, write_text_atomically, writing
 from ...foundation.settings import shown_value
 from ...parallel.checkpoints.checkpoint_store import CheckpointStore
 from ...parallel.ranks.run_lock import held_lock
-from ..evaluation.best_so_far import VALIDATION
+from ..evaluation.best_so_far import HOW_TO_VALIDATE, VALIDATION
 from ..reports.run_results import RunResults, read_results
 from ..reports.settings import name_of
-from ..runs.opened_dataset import HOW_TO_VALIDATE
 from .study_file import RANKS, StudyFile
 
 CONFIG = "trial.yaml"

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import pytest
 from processes import entries
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.parallel.checkpoints.checkpoint_store import CheckpointStore
-from merlin_sim.schemas.dataset import DatasetDirectory, write_documents
 from merlin_sim.training.evaluation.best_so_far import BestSoFar
 from merlin_sim.training.evaluation.evaluate import EvaluationResult
 from merlin_sim.training.runs.run import run
@@ -18,23 +16,6 @@ from merlin_sim.training.runs.run import run
 pytestmark = pytest.mark.slow
 
 PUBLISHED = EvaluationResult.published
-
-
-@pytest.fixture(scope="module")
-def validated(sim_dataset, tmp_path_factory):
-    """A dataset of which the second test file validates."""
-    path = tmp_path_factory.mktemp("validated") / "dataset"
-    shutil.copytree(sim_dataset, path)
-    spec = DatasetDirectory.open(path).spec
-    (test,) = spec.source_spec["test"]
-    parts = {
-        "test": (replace(test, files=test.files[:1]),),
-        "validation": (replace(test, files=test.files[1:]),),
-    }
-    for document in ("feature_spec.yaml", "schema.pbtxt", "metadata.json"):
-        (path / document).unlink(missing_ok=True)
-    write_documents(path, replace(spec, source_spec={**spec.source_spec, **parts}))
-    return path
 
 
 @pytest.fixture
