@@ -103,7 +103,7 @@ def require_users_together(
     for metric in metrics:
         if not hasattr(metric, "take_users"):
             continue
-        name: str = metric.user or user
+        name = str(metric.user or user)
         if name in loader.input_schema.column_names and not loader.keeps_together(name):
             raise OptionError(
                 f"`{metric.name}`: expected the samples of each {name} one after another. Found: "

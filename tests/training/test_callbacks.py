@@ -302,6 +302,14 @@ def test_a_callback_that_is_not_there_is_named(small_run, name):
         run(small_run(callback=name))
 
 
+@pytest.mark.parametrize("option", ["callback", "metric"])
+def test_what_cannot_be_made_without_arguments_is_refused(small_run, option):
+    name = {"callback": "callbacks:ModelCheckpoint", "metric": "metrics:SensitivityAtSpecificity"}
+    message = rf"`{option}`: expected what is made without .*{name[option]}\(\) raises TypeError:"
+    with pytest.raises(ms.MerlinSimError, match=message):
+        run(small_run(**{option: f"tensorflow.keras.{name[option]}"}))
+
+
 def test_checkpoints_and_ends_fall_between_executions(small_run):
     with pytest.raises(ms.MerlinSimError, match="`max_steps` should be a multiple of `steps_per"):
         small_run(steps_per_execution=4, max_steps=6)

@@ -56,24 +56,32 @@ from .replay import ReplayFeed, TrainFeed
 from .replayed import BatchShares, batch_shares, open_replayed, parse_replay
 
 
-def named_objects(names: str | None) -> list[Any]:
-    """Import what is named, several names by commas; what can be called is called for one.
+def named_objects(option: str, names: str | None) -> list[Any]:
+    """Import what an option names, by commas; what can be called is called for one.
 
-    >>> [type(metric).__name__ for metric in named_objects("tensorflow.keras.metrics:Precision")]
+    >>> made = named_objects("metric", "tensorflow.keras.metrics:Precision")
+    >>> [type(metric).__name__ for metric in made]
     ['Precision']
     """
-    return [_named_object(name.strip()) for name in (names or "").split(",") if name.strip()]
+    named = [name.strip() for name in (names or "").split(",")]
+    return [_named_object(option, name) for name in named if name]
 
 
-def _named_object(name: str) -> Any:
+def _named_object(option: str, name: str) -> Any:
     module, colon, attribute = name.partition(":")
     if not colon or not module or not attribute:
-        raise MerlinSimError(f"expected package.module:NAME. Received: {name}")
+        raise MerlinSimError(f"`{option}` should be package.module:NAME. Received: {name}")
     try:
         found = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        raise MerlinSimError(f"{name} cannot be found: {error}") from error
-    return found() if callable(found) else found
+        raise MerlinSimError(f"`{option}`: {name} cannot be found: {error}") from error
+    try:
+        return found() if callable(found) else found
+    except Exception as error:  # whatever one's own code raises
+        raise MerlinSimError(
+            f"`{option}`: expected what is made without arguments, as by a function of your own. "
+            f"Found: {name}() raises {type(error).__name__}: {error}"
+        ) from error
 
 
 FEW_STEPS = 100
@@ -85,6 +93,7 @@ class TrainingRun(RunParts):
 
     def run(self) -> dict[str, Any]:
         """Train, or measure if asked to."""
+        of_ones_own = named_objects("callback", self.config.callback)
         state = self._state()
         if self.family.counts_targets:
             self.model.take_target_counts(self._target_counts())
@@ -109,7 +118,7 @@ class TrainingRun(RunParts):
                 StopOnSignal(stop),
                 *([] if config.max_steps is None else [MaxSteps(config.max_steps)]),
                 evaluation,
-                *named_objects(config.callback),
+                *of_ones_own,
                 Checkpoint(
                     config.save_checkpoint_path,
                     every=config.checkpoint_every,
@@ -206,7 +215,7 @@ class TrainingRun(RunParts):
     @functools.cached_property
     def _metrics(self) -> list[Any]:
         """The metrics of the user's own."""
-        return named_objects(self.config.metric)
+        return named_objects("metric", self.config.metric)
 
     def _steps_per_execution(self) -> int:
         """Return how many steps run in one graph: none would go beyond a checkpoint or the end."""
