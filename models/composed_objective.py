@@ -11,12 +11,15 @@ objective is multiplied into its weights.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from merlin.models.tf.models import base
 from merlin.models.tf.models.base import BaseModel
 
+from ..schemas.dataset import DatasetDirectory
 from .blocks.checks import OptionError
 
 
@@ -48,7 +51,10 @@ def join_step(label: str, share: float) -> tf.Tensor | None:
 
 
 def weigh_composed_models() -> None:
-    """Have Merlin's models give blocks the sample weights, and give outputs their shares."""
+    """Have Merlin's models give blocks the sample weights, and give outputs their shares.
+
+    They refuse an opened dataset directory by a message of its own, too.
+    """
     merlins = BaseModel.call_train_test
     if getattr(merlins, "weighs_blocks", False):
         return
@@ -67,6 +73,23 @@ def weigh_composed_models() -> None:
 
     call_train_test.weighs_blocks = True  # type: ignore[attr-defined]
     BaseModel.call_train_test = call_train_test
+    base._maybe_convert_merlin_dataset = _refusing_directories(base._maybe_convert_merlin_dataset)
+
+
+def _refusing_directories(merlins: Callable[..., Any]) -> Callable[..., Any]:
+    """Have Merlin's models say what they take in place of an opened dataset directory."""
+
+    @functools.wraps(merlins)
+    def converted(data: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(data, DatasetDirectory):
+            raise OptionError(
+                "mm.Model: expected a Merlin loader, as mm.Loader(ms.Dataset(files, "
+                f"schema=dataset.schema), batch_size=...). Found: {data.path}, an opened dataset "
+                "directory, which the models of this package take, such as SIMModel."
+            )
+        return merlins(data, *args, **kwargs)
+
+    return converted
 
 
 def _weighed(model: Any, outputs: Any, step: ComposedStep) -> Any:

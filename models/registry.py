@@ -54,8 +54,9 @@ def family_of(model: Any) -> Family:
     found = getattr(model, "family", None)
     if not isinstance(found, Family):
         raise MerlinSimError(
-            f"{type(model).__name__} is of no family: it is none of the registered models, and has "
-            "no attribute `family`."
+            f"{type(model).__name__} is of no family: expected a registered model, such as "
+            "SIMModel, or one with the attribute `family`. A model composed of blocks, mm.Model("
+            "block, outputs), is saved and loaded by Keras: it is neither exported nor served."
         )
     return found
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from ...foundation.exceptions import MerlinSimError
 from ...models.loader_steps import Executed, FitProgress
+from ...models.trainable_model import TrainableModel
 
 
 class Callback(tf.keras.callbacks.Callback):
@@ -24,9 +25,11 @@ class Callback(tf.keras.callbacks.Callback):
         """How far ``fit`` has come."""
         found = getattr(self.model, "progress", None)
         if found is None:
+            of_ours = isinstance(self.model, TrainableModel)
+            what = "other data" if of_ours else f"a model of Keras, {type(self.model).__name__}"
             raise MerlinSimError(
                 f"{type(self).__name__} is for `fit` on an opened dataset directory or a loader of "
-                "this package."
+                f"this package, of a model of this package such as SIMModel. Received: {what}."
             )
         progress: FitProgress = found
         return progress

@@ -10,7 +10,9 @@ import pytest
 import tensorflow as tf
 from merlin.schema import ColumnSchema, Schema, Tags
 
+import merlin_sim as ms
 from merlin_sim.models import DIENBlock, DINBlock, OptionError, SIMBlock, build_model
+from merlin_sim.models.registry import family_of
 
 SMALL = {"embedding_dim": 4, "stage_two_mlp_dims": (8, 4)}
 DIEN = {**SMALL, "long_seq_length": 7, "aux_mlp_dims": (8, 4)}
@@ -207,3 +209,19 @@ def test_outputs_whose_losses_would_not_be_the_blocks_are_refused(
     chain.compile("sgd", run_eagerly=True)
     with pytest.raises(OptionError, match=message):
         chain.train_step((batch, {"label": labels}))
+
+
+def test_what_a_composed_model_does_not_take_is_said(
+    make_schema, make_columns, as_batch, make_dataset
+):
+    columns, labels = as_batch(make_columns(make_schema(), 24), 10, ragged=True)
+    block = DINBlock.from_schema(make_schema(), **SMALL)
+    model = mm.Model(block, mm.BinaryOutput("label"))
+    model.compile("adam")
+    with pytest.raises(OptionError, match=r"expected a Merlin loader.*ragged_60_0.*directory"):
+        model.fit(make_dataset(ragged=True), batch_size=20, verbose=0)
+    rows, throughput = tf.data.Dataset.from_tensors((columns, labels)), ms.callbacks.Throughput()
+    with pytest.raises(ms.MerlinSimError, match="Throughput is for .* of a model of this package"):
+        model.fit(rows, callbacks=[throughput], verbose=0)
+    with pytest.raises(ms.MerlinSimError, match="composed of blocks.*neither exported nor served"):
+        family_of(model)
