@@ -146,6 +146,7 @@ REFUSED = [
     (lambda s: {"item_0": tf.keras.layers.Embedding(21, 4)}, "should be an mm.EmbeddingTable"),
     (lambda s: {"item_0": OtherTable(4, s["item_0"])}, "should be an mm.EmbeddingTable"),
     (lambda s: {"item_0": table_of(s, sequence_combiner="mean")}, "sequence_combiner"),
+    (lambda s: mm.InputBlockV2(s), r"mm\.Embeddings\(.*, dim=16, sequence_combiner=None\)"),
     (lambda s: {"item_0": table_of(s, activity_regularizer="l2")}, "activity_regularizer"),
     (lambda s: mm.MLPBlock([4]), "a Merlin block with their tables"),
 ]

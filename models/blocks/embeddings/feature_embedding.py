@@ -177,7 +177,9 @@ def _check_table(domain: str, table: Any, rows: int) -> None:
     elif table.sequence_combiner is not None:
         problem = (
             "one without `sequence_combiner`, because each position of a history is read. "
-            f"Received: {table.sequence_combiner!r}"
+            f"Received: {table.sequence_combiner!r}. Expected as of mm.Embeddings("
+            "schema.select_by_tag(Tags.CATEGORICAL), dim=16, sequence_combiner=None), which "
+            "mm.InputBlockV2(schema, categorical=...) takes too"
         )
     elif table.table.activity_regularizer is not None:
         problem = "one without `activity_regularizer`; `l2_batch_regularization_factor` is known"
