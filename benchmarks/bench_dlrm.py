@@ -278,25 +278,24 @@ def best_possible_auc() -> float:
     return float(counts.exact_result() or 0)
 
 
+def trained_auc(dataset: Path, precision: str, results: Path) -> float:
+    """Train a small DLRM for an epoch; return the AUC of the test rows."""
+    words = [sys.executable, "-W", "ignore", "-c", MAIN, "train", "--dataset_dir", str(dataset)]
+    words += ["--model_type", "dlrm", "--embedding_dim", "16", "--bottom_mlp_dims", "64,16"]
+    words += ["--top_mlp_dims", "64,32,1", "--optimizer", "lazy_adam", "--lr", "0.002"]
+    words += ["--global_batch_size", "2048", "--epochs", "1", "--seed", "1"]
+    words += ["--precision", precision, "--results_dir", str(results)]
+    subprocess.run(words, capture_output=True, text=True, check=True)
+    entries = map(json.loads, (results / "log.json").read_text().splitlines())
+    return next(entry["test_auc"] for entry in entries if entry["type"] == "result")
+
+
 def bench_auc(work: Path) -> None:
-    """Train on planted days; show the AUC beside the best possible."""
+    """Train on planted days in float32 and bfloat16; show the AUCs beside the best possible."""
     directory, _ = preprocess(work)
-    arguments = ["train", "--dataset_dir", str(directory), "--model_type", "dlrm"]
-    arguments += [
-        "--embedding_dim",
-        "16",
-        "--bottom_mlp_dims",
-        "64,16",
-        "--top_mlp_dims",
-        "64,32,1",
-    ]
-    arguments += ["--optimizer", "lazy_adam", "--lr", "0.002", "--global_batch_size", "2048"]
-    arguments += ["--epochs", "1", "--seed", "1", "--results_dir", str(work / "run")]
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", MAIN, *arguments],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    print(done.stdout.strip().splitlines()[-1])
+    found = {kind: trained_auc(directory, kind, work / f"run-{kind}") for kind in ("fp32", "bf16")}
+    for kind, auc in found.items():
+        print(f"{kind}: test AUC {auc:.4f}, {auc - found['fp32']:+.5f} beside fp32")
     print(f"best possible AUC {best_possible_auc():.4f}")
 
 

@@ -6,16 +6,20 @@ import merlin.models.tf as mm
 import numpy as np
 import pytest
 import tensorflow as tf
+from merlin.schema import ColumnSchema, Schema, Tags
 from ranking_rows import random_rows, ranking_schema, write_ranking_dataset
 
 from merlin_sim.foundation.ranks import Ranks
-from merlin_sim.models import OptionError, build_model, load_model
+from merlin_sim.models import DLRMModel, OptionError, build_model, load_model
 from merlin_sim.models.blocks.embeddings.spread_tables import spread_tables
 from merlin_sim.models.known_families import find_family
+from merlin_sim.models.options import DLRMOptions
 from merlin_sim.models.ranking import DLRMBlock
 from merlin_sim.parallel.placement.plan import Wanted
 from merlin_sim.parallel.placement.planner import make_plan
+from merlin_sim.parallel.steps.optimizers import LazyAdam
 from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.training.evaluation.metrics import AUC
 
 SMALL = {"embedding_dim": 8, "bottom_mlp_dims": (16, 8), "top_mlp_dims": (16, 1)}
 CROSS = {**SMALL, "embedding_dims": (4, 8, 4), "cross_layers": 2, "cross_rank": 3}
@@ -141,3 +145,36 @@ def test_what_follows_the_lookups_of_spread_tables_is_compiled_by_itself(model_t
         assert sum(calls) == (2 if compiles else 0)  # forward and backward
     for ours, theirs in zip(*found, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+def planted_rows(rows, seed):
+    """Rows whose clicks depend on four ids and a number, as a logistic model says."""
+    random, effects = np.random.default_rng(seed), np.random.default_rng(0).normal(size=(4, 50))
+    ids, number = random.integers(0, 50, (rows, 4)), random.normal(size=rows)
+    score = 0.7 * effects[np.arange(4), ids].sum(axis=1) + number
+    columns = {f"cat_{n}": tf.constant(ids[:, n], tf.int32) for n in range(4)}
+    columns["number"] = tf.constant(number, tf.float32)
+    return columns, tf.constant(random.random(rows) < 1 / (1 + np.exp(-score)), tf.int8)
+
+
+@pytest.mark.slow
+def test_bfloat16_leaves_the_auc_as_it_is():
+    label = ColumnSchema("label", dtype="int8", tags=[Tags.TARGET, Tags.BINARY_CLASSIFICATION])
+    number = ColumnSchema("number", dtype="float32", tags=[Tags.CONTINUOUS])
+    domains = [{"domain": {"min": 0, "max": 49, "name": f"cat_{n}"}} for n in range(4)]
+    categories = [
+        ColumnSchema(
+            domain["domain"]["name"], dtype="int32", tags=[Tags.CATEGORICAL], properties=domain
+        )
+        for domain in domains
+    ]
+    options = DLRMOptions(**{**SMALL, "top_mlp_dims": (32, 16, 1)})
+    train, test = planted_rows(40_000, 1), planted_rows(20_000, 2)
+    aucs = []
+    for policy in ("float32", "mixed_bfloat16"):
+        tf.keras.utils.set_random_seed(1)
+        model = DLRMModel(Schema([label, *categories, number]), options, dtype=policy)
+        model.compile(LazyAdam(0.01), metrics=[AUC()])
+        model.fit(*train, batch_size=512, verbose=0)
+        aucs.append(model.evaluate(*test, batch_size=4096, verbose=0, return_dict=True)["auc"])
+    assert aucs[0] > 0.8 and aucs[1] == pytest.approx(aucs[0], abs=1e-3)
