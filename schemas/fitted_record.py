@@ -172,6 +172,16 @@ def _flat(numbers: list[Any]) -> list[int]:
     return flat
 
 
+def fitted_on(directory: Path) -> str | None:
+    """Return the rows that a dataset's ids were fitted on, ``train`` or ``all``; None: unknown."""
+    try:
+        document = json.loads((directory / "workflow.json").read_text(encoding="utf-8"))
+        record = histories_record(document)
+        return None if record is None else str(record["config"]["rules"]["fit_on"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def fitted_features(document: Any) -> str | None:
     """How numbers become buckets and crosses, as a text; None where there are no features."""
     record = histories_record(document)

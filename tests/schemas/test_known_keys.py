@@ -13,6 +13,7 @@ import pytest
 from merlin.schema import ColumnSchema, Schema, Tags
 
 from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.schemas.fitted_record import fitted_on
 from merlin_sim.schemas.known_keys import (
     IdsNote,
     digest_of_keys,
@@ -101,6 +102,14 @@ def test_numbers_that_were_fitted_otherwise_are_reported(old, tmp_path):
     assert other_meanings(note, schema(3), old) == []
     (found,) = other_meanings(note, schema(3), tmp_path / "new")
     assert "numbers and crosses of features were fitted otherwise" in found
+
+
+def test_a_workflow_says_on_which_rows_it_was_fitted(tmp_path):
+    assert fitted_on(tmp_path) is None
+    saved = workflow_of(1.0)
+    saved["operators"][1]["config"]["rules"] = {"fit_on": "all"}
+    (tmp_path / "workflow.json").write_text(json.dumps(saved))
+    assert fitted_on(tmp_path) == "all"
 
 
 def test_a_note_survives_json(old):

@@ -307,6 +307,7 @@ def _config_table(runs: Sequence[RunResults]) -> PageTable | Text:
             **run.config,
             "ranks": run.facts.get("ranks"),
             "dataset": (run.facts.get("dataset") or {}).get("fingerprint"),
+            "ids fitted on rows": (run.facts.get("dataset") or {}).get("fitted_on"),
             "started": run.facts.get("started"),
         }
         for run in runs

@@ -39,6 +39,7 @@ from ...parallel.ranks.watchdog import EXIT_CODE, SILENCE_SECONDS, Watchdog
 from ...parallel.steps.dropout_seeds import DropoutSeeds
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.fingerprint import fingerprint
+from ...schemas.fitted_record import fitted_on
 from ...schemas.users_layout import usual_candidates
 from ..checkpoints.run_state import check_facts
 from ..run_log import RunLog
@@ -270,7 +271,11 @@ class Run:
             "merlin_sim": __version__,
             "python": platform.python_version(),
             **versions,
-            "dataset": {"path": str(dataset.path), "fingerprint": name},
+            "dataset": {
+                "path": str(dataset.path),
+                "fingerprint": name,
+                "fitted_on": fitted_on(dataset.path),
+            },
             "ranks": self.ranks.size,
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }

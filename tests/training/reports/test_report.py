@@ -18,6 +18,8 @@ from merlin_sim.training.reports.report import write_report
 from merlin_sim.training.reports.run_results import RunResults, read_results
 from merlin_sim.training.reports.settings import RunGroup
 
+DATASET = {"fingerprint": "abc", "fitted_on": "train"}
+
 
 def write_run(path, lr=0.01, auc=0.75, extra_line=""):
     path.mkdir(parents=True)
@@ -30,7 +32,7 @@ def write_run(path, lr=0.01, auc=0.75, extra_line=""):
     lines = [json.dumps(entry) for entry in [*steps, epoch, result]]
     (path / "log.json").write_text("\n".join(lines) + "\n" + extra_line)
     (path / "config.yaml").write_text(yaml.safe_dump({"lr": lr, "epochs": 1, "model_type": "<b>"}))
-    (path / "run.json").write_text(json.dumps({"ranks": 2, "dataset": {"fingerprint": "abc"}}))
+    (path / "run.json").write_text(json.dumps({"ranks": 2, "dataset": DATASET}))
     evaluation = {
         "auc": auc,
         "roc": [[0, 0.2, 1], [0, 0.7, 1]],
@@ -51,6 +53,7 @@ def test_one_page_that_needs_nothing_else(tmp_path):
     assert names == {"loss.png", "auc.png", "roc.png", "calibration.png", "throughput.png"}
     assert text.count("data:image/png;base64,") == 5
     assert not re.search(r"(src|href)='?(?!data:)(https?:|/|\.)", text)
+    assert "ids fitted on rows" in text and "train" in text
     assert "0.7500" in text and "1,234" in text and "&lt;b&gt;" in text
     for path in page.parent.glob("*.png"):
         assert path.read_bytes().startswith(b"\x89PNG")
