@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -426,7 +426,8 @@ class HeldRows:
     Example:
         >>> table = tf.Variable([[1.0], [1.0]])
         >>> held = HeldRows({table.ref(): 1}, 0.25)
-        >>> held.while_applied([table], lambda: table.assign_add([[4.0], [4.0]]))
+        >>> moves = tf.fill([2, 1], 4.0)
+        >>> held.while_applied([table], [moves], lambda: table.assign_add(moves))
         >>> table.numpy().tolist()
         [[2.0], [5.0]]
 
@@ -438,13 +439,30 @@ class HeldRows:
     rate: float
     """The part that they move by: 0 leaves them as they are."""
 
-    def while_applied(self, variables: list[tf.Variable], apply: Callable[[], Any]) -> None:
-        """Apply gradients, then take back what is too much."""
-        held = [(v, self.rows[v.ref()]) for v in variables if self.rows.get(v.ref())]
-        before = [tf.identity(variable[:rows]) for variable, rows in held]
+    def while_applied(
+        self,
+        variables: Sequence[tf.Variable],
+        gradients: Sequence[Gradient],
+        apply: Callable[[], Any],
+        moves_every_row: bool = True,
+    ) -> None:
+        """Apply gradients, then take back what is too much.
+
+        Unless every row moves, only the held rows that have a gradient are read and written.
+        """
+        held: list[tuple[tf.Variable, tf.Tensor]] = []
+        for variable, gradient in zip(variables, gradients, strict=True):
+            rows = self.rows.get(variable.ref())
+            if rows and not moves_every_row and isinstance(gradient, tf.IndexedSlices):
+                indices = gradient.indices
+                held.append((variable, tf.boolean_mask(indices, indices < rows)))
+            elif rows:
+                held.append((variable, tf.range(rows)))
+        before = [tf.gather(variable, places) for variable, places in held]
         with tf.control_dependencies(before):
             apply()
-        for (variable, rows), were in zip(held, before, strict=True):
+        for (variable, places), were in zip(held, before, strict=True):
             with tf.device(variable.device):
-                moved = variable[:rows] - were
-                variable[:rows].assign(were + self.rate * moved if self.rate else were)
+                moved = tf.gather(variable, places) - were
+                kept = were + self.rate * moved if self.rate else were
+                variable.scatter_update(tf.IndexedSlices(kept, places))

@@ -218,7 +218,8 @@ class TrainStep:
         if self.held is None:
             apply()
         else:
-            self.held.while_applied(variables, apply)
+            every_row = getattr(self.optimizer, "moves_every_row", True)
+            self.held.while_applied(variables, gradients, apply, every_row)
         return tf.constant(True)
 
     def _apply_and_choose(self, gradients: list[Gradient], finite: tf.Tensor) -> None:

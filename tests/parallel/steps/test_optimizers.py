@@ -11,6 +11,7 @@ from merlin_sim.parallel.steps import OPTIMIZERS
 from merlin_sim.parallel.steps.optimizers import (
     SGD,
     Adam,
+    HeldRows,
     LazyAdam,
     WarmUpAndDecay,
     find_optimizer,
@@ -235,3 +236,15 @@ def test_an_optimizer_is_found_by_its_published_name_or_is_the_one_given():
     for optimizer in (scaling(SGD()), scaling(legacy), hvd.DistributedOptimizer(legacy)):
         with pytest.raises(MerlinSimError, match="should be a plain Keras optimizer"):
             find_optimizer(optimizer, [weight])
+
+
+@pytest.mark.parametrize("every_row", [False, True])
+def test_held_rows_move_by_a_part_whether_all_are_looked_at_or_those_of_the_batch(every_row):
+    table = tf.Variable(tf.ones([5, 1]))
+    gradient = tf.IndexedSlices(tf.fill([4, 1], 1.0), tf.constant([4, 0, 0, 2]), [5, 1])
+    sgd = SGD(1.0)
+    sgd.build([table])
+    HeldRows({table.ref(): 2}, 0.25).while_applied(
+        [table], [gradient], lambda: sgd.apply_gradients([(gradient, table)]), every_row
+    )
+    assert table.numpy()[:, 0].tolist() == [0.5, 1.0, 0.0, 1.0, 0.0]
