@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from ..attention import attention_weights, dot_attention_sums, dot_scores
 from ..serialization import ConfiguredBlock
-from ..shapes import sizes
+from ..shapes import is_one, sizes
 
 
 class Target(NamedTuple):
@@ -201,7 +201,7 @@ def marks_of(target: Target, found: SearchResult) -> tf.Tensor:
     """Return 1 for each position kept and 0 elsewhere: [users, candidates, long], float32."""
     marks = tf.cast(found.selected, tf.float32) if found.marks is None else found.marks
     users, candidates, _ = sizes(target.vector)
-    if marks.shape[1] == 1 and candidates != 1:  # one row for all candidates
+    if marks.shape[1] == 1 and not is_one(candidates):  # one row for all candidates
         marks = tf.broadcast_to(marks, [users, candidates, sizes(marks)[2]])
     return marks
 

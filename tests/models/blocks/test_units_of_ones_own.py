@@ -14,6 +14,8 @@ from merlin_sim.models.blocks.search.search_and_attention import (
     SEARCH_UNITS,
     SearchResult,
     SearchUnit,
+    Target,
+    marks_of,
     register_search_unit,
 )
 from merlin_sim.models.options import PUBLISHED_SEARCHES
@@ -106,3 +108,12 @@ def test_what_is_no_unit_is_refused_and_times_that_a_unit_reads_have_to_be_there
     with pytest.raises(OptionError, match="history_time_intervals"):
         unit = MultiHeadSearchUnit(2, 8, time_dim=4)
         SIMModel.from_schema(make_schema(), attention_unit=unit, **SMALL)
+
+
+def test_one_row_of_marks_serves_an_unknown_number_of_candidates():
+    @tf.function(input_signature=[tf.TensorSpec([None, None, 4])], autograph=False)
+    def marks(vectors):
+        found = SearchResult(tf.constant([[[True, False, True]]]))
+        return marks_of(Target(vectors, {}), found)
+
+    assert marks(tf.zeros([1, 2, 4])).numpy().tolist() == [[[1.0, 0.0, 1.0]] * 2]
