@@ -17,6 +17,7 @@ from .blocks.embeddings.spread_tables import current_spread
 from .blocks.interactions import CrossLayers, DotInteraction, number_of_pairs
 from .blocks.mlp import ReLULayers, published_dense
 from .blocks.serialization import register_block
+from .loader_steps import Graphs
 from .losses import Outputs, TotalLoss
 from .options import AnyRankingOptions, DCNv2Options, DLRMOptions
 
@@ -104,6 +105,7 @@ class RankingBlock(ColumnsBlock[AnyRankingOptions]):
         self.top = ReLULayers(parsed.top_mlp_dims[:-1], dtype=policy, name="top")
         spread = current_spread()
         self._compiles = spread is not None and spread.compiles
+        self._graphs = Graphs()
         self.make_blocks()
 
     def read_channels(self, schema: Schema) -> RankingChannels:
@@ -170,7 +172,10 @@ class RankingBlock(ColumnsBlock[AnyRankingOptions]):
         vectors = [found[name] for name in self.channels.categorical]
         after_lookups = self._after_lookups
         if self._compiles:
-            after_lookups = tf.function(after_lookups, jit_compile=True, autograph=False)
+            after_lookups = self._graphs.get(
+                "after lookups",
+                lambda: tf.function(self._after_lookups, jit_compile=True, autograph=False),
+            )
         hidden: tf.Tensor = after_lookups(features.numerical, vectors)
         return hidden
 
@@ -224,7 +229,11 @@ class RankingModel(BlockModel):
 
 @register_block
 class DLRMBlock(RankingBlock[DLRMOptions]):
-    """Dot products of all pairs of vectors, behind what the bottom layers gave."""
+    """Dot products of all pairs of vectors, behind what the bottom layers gave.
+
+    ``mm.DLRMBlock`` orders vectors by their names and takes the pairs of the upper triangle: the
+    published weights of the top layers would meet other products. It gives each column a gradient.
+    """
 
     options_type = DLRMOptions
 

@@ -338,7 +338,7 @@ class TrainableModel(mm.Model):
     def _predict_made(self, make: Any, given: Any) -> tf.Tensor:
         """Make a batch and predict the samples that are there."""
         batch = self._changed(SampleBatch(*make(given)), "predict_pre")
-        probabilities = self._compiled(self)(batch.columns)
+        probabilities = self._compiled("predict", self)(batch.columns)
         return tf.boolean_mask(probabilities, tf.reshape(batch.weights, [-1]) != 0)
 
     def _changed(self, batch: SampleBatch, stage: str, **mode: bool) -> SampleBatch:
@@ -369,21 +369,23 @@ class TrainableModel(mm.Model):
         """Return the probabilities of one batch, [samples, 1]."""
         columns, _, _ = unpack(data)
         columns = self._through("predict_pre", self._prepare_features(columns), None)[0]
-        return self._compiled(self)(columns)
+        return self._compiled("predict", self)(columns)
 
     def _evaluate_batch(self, batch: SampleBatch, counted: tf.Tensor) -> dict[str, tf.Tensor]:
         """Evaluate a batch, of which so many samples count."""
         step = functools.partial(self.compute_step, training=False)
-        losses, logits = self._compiled(step)(*batch)
+        losses, logits = self._compiled("evaluate", step)(*batch)
         self._loss_means.update(losses, counted)
         outputs = self._prediction(logits, batch.labels, batch.weights)
         self._give_users(batch)
         return {**self.compute_metrics(outputs), "loss_batch": losses[0]}
 
-    def _compiled(self, function: Any) -> Any:
+    def _compiled(self, name: str, function: Any) -> Any:
         if not self._xla:
             return function
-        return tf.function(function, jit_compile=True, autograph=False)
+        return self._graphs.get(
+            name, lambda: tf.function(function, jit_compile=True, autograph=False)
+        )
 
     def _batch(self, data: Any, stage: str, **mode: bool) -> SampleBatch:
         """Bring a batch's histories to one length, its labels and weights to [batch].

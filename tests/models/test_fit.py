@@ -324,3 +324,20 @@ def test_a_loss_given_to_compile_takes_the_place_of_the_evaluated_one(rows):
     expected = 2 * np.mean((labels.numpy() - probabilities) ** 2)
     np.testing.assert_allclose(squared.total_loss - nothing.total_loss, expected, rtol=1e-4)
     assert objective().total_loss == published.total_loss
+
+
+def test_xla_compiles_once_where_steps_run_eagerly(rows, monkeypatch):
+    schema, columns, labels = rows
+    model = small_model("din", schema)
+    model.compile("sgd", run_eagerly=True, jit_compile=True)
+    traced, forward = [], model.forward
+
+    def noting(*given, **options):
+        traced.append(0)
+        return forward(*given, **options)
+
+    monkeypatch.setattr(model, "forward", noting)
+    for _ in range(2):
+        model.test_step((columns, labels))
+        model.predict_step((columns,))
+    assert len(traced) == 2
