@@ -63,6 +63,7 @@ from ..times import read_times, seconds_of
 from ..vocabularies import CATEGORIES
 from .item_statistics import KNOWN, MOMENT, VALUE, ItemStatistics, ItemTableFitter, merged
 from .item_statistics import PLACE as ITEM_PLACE
+from .origins import refuse_features_of_label
 from .registry import register
 from .workflow import Compute
 
@@ -415,6 +416,11 @@ class GroupHistories(StatOperator):
             roles=self._roles(frame),
             seconds=seconds,
         )
+
+    def refuse_features_of_label(self, node: Any) -> None:
+        """Raise a MerlinSimError where the graph before this operator's node encodes the label."""
+        for label in self.columns.labels:
+            refuse_features_of_label(node, label)
 
     def refuse_split_users(self, dataset: Dataset) -> None:
         """Raise a MerlinSimError where a user stands in several partitions of a log."""

@@ -35,6 +35,16 @@ class Workflow(nvt.Workflow):
         keeping.target_format = self.executor._executor.target_format
         self.executor._executor = keeping
 
+    def fit(self, dataset: Dataset) -> Workflow:
+        """Learn from a dataset; refuse features that are made of the label of `GroupHistories`."""
+        if not self.output_schema:
+            self.fit_schema(dataset.schema)
+        for node in iter_nodes([self.output_node]):
+            if hasattr(node.op, "refuse_features_of_label"):
+                node.op.refuse_features_of_label(node)
+        super().fit(dataset)
+        return self
+
     def transform(self, data: Any) -> Any:
         """Transform a dataset or a frame, without a warning of Merlin's for each table it makes.
 

@@ -303,6 +303,7 @@ def write_dataset(
             "`workflow.fit(ms.rows_that_train(workflow, log))`."
         )
     _refuse_missing_columns(workflow, dataset)
+    group.refuse_features_of_label(workflow.output_node)
     group.refuse_split_users(dataset)
     with staged_directory(Path(output), overwrite=overwrite) as directory:
         writer = DatasetWriter(workflow, dataset, directory, scheduler or SingleProcess())
@@ -321,6 +322,9 @@ def rows_that_train(workflow: nvt.Workflow, dataset: Dataset) -> Dataset:
     """
     group = group_of(workflow)
     _refuse_missing_columns(workflow, dataset)
+    if not workflow.output_schema:
+        workflow.fit_schema(dataset.schema)
+    group.refuse_features_of_label(workflow.output_node)
     frames = dataset.to_ddf()
     chosen = frames.map_partitions(_training_rows, group, meta=frames._meta)
     return Dataset(chosen, schema=dataset.schema, cpu=dataset.cpu)

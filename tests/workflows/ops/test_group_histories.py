@@ -364,3 +364,37 @@ def test_an_altered_vocabulary_of_a_joint_group_is_refused(tmp_path):
             with pytest.raises(ms.MerlinSimError, match=f"/{file}.parquet: not the file that"):
                 load(tmp_path / "made")
         path.write_bytes(content)
+
+
+ENCODINGS = {
+    "JoinGroupby": lambda label, out: (
+        ["item"] >> nvt.ops.JoinGroupby(cont_cols=label, stats=["mean"], out_path=out)
+    ),
+    "TargetEncoding": lambda label, out: (
+        ["category"] >> nvt.ops.TargetEncoding(label, kfold=5, out_path=out)
+    ),
+}
+
+
+@pytest.mark.parametrize("asked", ["rows that train", "fit", "dataset"])
+@pytest.mark.parametrize("label", ["clicked", "renamed"])
+@pytest.mark.parametrize("operator", sorted(ENCODINGS))
+def test_encodings_that_see_their_own_label_are_refused(operator, label, asked, tmp_path):
+    given, out = ["clicked"], str(tmp_path)
+    if label == "renamed":
+        given = given >> nvt.ops.Rename(name=label)
+    encoded = ENCODINGS[operator](given, out) >> nvt.ops.Normalize()
+    ids = ["user", "item"] >> ops.Categorify(out_path=out)
+    group = ops.GroupHistories("user", "item", "time", label="clicked", split=ops.ByTime(TEST_FROM))
+    graph = ids + encoded + ["time", "clicked"] >> group
+    log = Dataset(some_log(), cpu=True)
+    message = f"_{label}.* .{operator}.: .*made of the label 'clicked'.*`encodings`"
+    with pytest.raises(ms.MerlinSimError, match=message):
+        if asked == "fit":
+            ops.Workflow(graph).fit(log)
+        workflow = nvt.Workflow(graph)
+        if asked == "rows that train":
+            ms.rows_that_train(workflow, log)
+        workflow.fit(log)
+        ms.write_dataset(workflow, log, tmp_path / "dataset")
+    assert not (tmp_path / "dataset").exists()
