@@ -399,3 +399,13 @@ def test_tags_and_groups_of_a_selector_are_kept(tmp_path):
     assert sorted(loaded.output_schema.column_names) == ["stock", "user"]
     leaf = loaded.graph.leaf_nodes[0]
     assert leaf.op.selector.tags == [Tags.USER] and leaf.op.selector._names == ["stock"]
+
+
+def test_a_file_that_was_put_among_those_of_a_workflow_is_refused(tmp_path):
+    workflow = nvt.Workflow(graphs(tmp_path / "work")["own"]).fit(dataset())
+    save_workflow(workflow, tmp_path / "saved")
+    (tmp_path / "saved/notes.txt").write_text("beside them others may stand")
+    load_workflow(tmp_path / "saved")
+    (tmp_path / "saved/workflow/stray.parquet").write_bytes(b"")
+    with pytest.raises(MerlinSimError, match="stray.parquet: expected the files that"):
+        load_workflow(tmp_path / "saved")

@@ -291,6 +291,11 @@ def check_files(path: Path, files: Mapping[str, str]) -> None:
             raise MerlinSimError(
                 f"{file}: not the file that {path} was written with (its SHA-256 differs)."
             )
+    folder = _folder(files)
+    for found in sorted((path.parent / folder).rglob("*")) if folder else ():
+        name = f"{found.relative_to(path.parent)}"
+        if found.is_file() and name not in files and not found.name.startswith("."):
+            raise MerlinSimError(f"{found}: expected the files that {path} names, found another.")
 
 
 def require_digest(path: Path, document: Mapping[str, Any], file: str) -> None:
