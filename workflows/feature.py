@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeVar
 
+from ..foundation.exceptions import MerlinSimError
+from ..schemas.channels import UNITS_OF_INTERVALS
 from ..schemas.users_layout import ENCODING_KINDS
 
 USER, ITEM, INTERACTION = "user", "item", "interaction"
@@ -39,6 +41,12 @@ class Operator:
     def to_plain(self) -> Any:
         """Return it as YAML has it."""
         return {self.name: dict(self.arguments)} if self.arguments else self.name
+
+
+def require_count(what: str, value: Any) -> None:
+    """Refuse what is no whole number above 0."""
+    if type(value) is not int or value < 1:
+        raise MerlinSimError(f"{what}: expected a whole number of 1 or more. Received: {value!r}.")
 
 
 class _OfColumn:
@@ -125,6 +133,10 @@ class Vector(_OfColumn):
     size: int
     of: str = ITEM
 
+    def __post_init__(self) -> None:
+        """Check the size."""
+        require_count(f"the size of the vector {self.name!r}", self.size)
+
 
 @dataclass(frozen=True)
 class KeyList(_OfColumn):
@@ -138,6 +150,10 @@ class KeyList(_OfColumn):
     separator: str = "|"
     """Between the keys, where they stand in one text."""
     of: str = ITEM
+
+    def __post_init__(self) -> None:
+        """Check the length."""
+        require_count(f"the longest list of {self.name!r}", self.longest)
 
 
 @dataclass(frozen=True)
@@ -227,6 +243,14 @@ class FeatureSet:
     """How many rows at the mean share are added to each key's own, for ``target``."""
     lifetime_counts: tuple[str, ...] = ()
     """The item, or features of it, whose occurrences in the user's whole history are counted."""
+
+    def __post_init__(self) -> None:
+        """Check the unit of the time intervals."""
+        if self.time_intervals not in (None, *UNITS_OF_INTERVALS):
+            raise MerlinSimError(
+                f"`time_intervals` should be one of {', '.join(UNITS_OF_INTERVALS)}, or None. "
+                f"Received: `time_intervals` = {self.time_intervals!r}."
+            )
 
     def __bool__(self) -> bool:
         """Return whether there is any."""

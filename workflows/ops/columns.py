@@ -16,6 +16,7 @@ from merlin.schema import Tags
 from nvtabular.ops import Operator
 
 from ...foundation.exceptions import MerlinSimError, UnfitNumberError
+from ..feature import require_count
 from ..frames import column_to_arrow, frame_from_arrow, frame_to_arrow, new_frame
 from ..known_values import fill_as_of
 from ..raw_values import keys_of_lists
@@ -160,11 +161,23 @@ def _boundaries(name: str, values: Array, counts: Array, buckets: int) -> list[f
 
 @register
 class SplitKeys(nvt.ops.Operator):
-    """Make a list of the first keys of a text with a separator, for ``Categorify``."""
+    """Make a list of the first keys of a text with a separator, for ``Categorify``.
+
+    NVTabular's ListSlice cuts lists, and none of its operators splits a text into one.
+
+    Args:
+        longest: How many keys are kept.
+        separator: What stands between them.
+    """
 
     def __init__(self, longest: int, separator: str = "|") -> None:
-        """Store the arguments."""
+        """Check and store the arguments."""
         super().__init__()
+        require_count("`longest`", longest)
+        if not isinstance(separator, str) or not separator:
+            raise MerlinSimError(
+                f"`separator` should be a text of a letter or more. Received: {separator!r}."
+            )
         self.longest = longest
         self.separator = separator
 
@@ -215,6 +228,11 @@ class LogNumbers(Operator):
     def output_dtype(self) -> Any:
         """The type of what comes out."""
         return np.float32
+
+    @property
+    def output_tags(self) -> list[Tags]:
+        """Numbers."""
+        return [Tags.CONTINUOUS]
 
     def get_config(self) -> dict[str, float]:
         """Give the arguments that make the operator again."""
