@@ -65,8 +65,8 @@ IN_WORDS = {
 HISTORIES = "GroupHistories"
 """The operator that a workflow of behaviour ends in."""
 PASSING = (
-    "Categorify", "FillAsOf", "nvtabular.ConcatColumns", "nvtabular.SelectionOp",
-    "nvtabular.SubtractionOp",
+    "Categorify", "FillAsOf", "nvtabular.Categorify", "nvtabular.ConcatColumns",
+    "nvtabular.SelectionOp", "nvtabular.SubtractionOp",
 )  # fmt: skip
 """Operators that make neither a number of a number, nor a bucket."""
 Record = Mapping[str, Any]

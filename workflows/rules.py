@@ -159,6 +159,12 @@ LATEST = "latest"
 FEATURE_VALUES = (AS_OF_SAMPLE, LATEST)
 
 
+def fitted_on_in_words(fit_on: str) -> str:
+    """Say in a summary which rows a workflow was fitted on."""
+    of_rows = {TRAIN_ROWS: "the rows that train", ALL_ROWS: "all rows"}[fit_on]
+    return f"fitted on: {of_rows} (`--fit_on`)"
+
+
 @dataclass(frozen=True)
 class SampleRules(SplitRules):
     """Which users are kept, what a sample holds, and the seed of the draws."""
@@ -284,7 +290,9 @@ class ByTime:
     test_from: str | int | float
     """A number or a date, as the times of the log are."""
     validation_from: str | int | float | None = None
-    """None for no part that validates."""
+    """None for the newest tenth of what would train, as ``rows_that_train`` finds it."""
+    validation: bool = True
+    """Whether any validate."""
 
 
 @dataclass(frozen=True)
@@ -292,23 +300,46 @@ class ByUsers:
     """A share of the users tests, another one validates; a user's key and the seed decide."""
 
     test: float
-    validation: float | None = None
+    """The share that tests."""
+    validation: float | bool = True
+    """The share that validates; True for as many as test, but no more than train. False: none."""
 
 
 def rules_of_split(split: LastInteraction | ByTime | ByUsers) -> dict[str, Any]:
     """Say a split as the rules of samples do.
 
     >>> rules_of_split(ByTime(30))
-    {'test_from': '30', 'validation_from': None}
+    {'validation': 'newest', 'test_from': '30', 'validation_from': None}
     """
+    if not isinstance(split, LastInteraction | ByTime | ByUsers):
+        raise MerlinSimError(
+            "`split` should be LastInteraction, ByTime or ByUsers (`merlin_sim.ops`). "
+            f"Received: `split` = {split!r}."
+        )
+    validation = NEWEST if split.validation is True else None
     if isinstance(split, LastInteraction):
-        return {"validation": "newest" if split.validation else None}
+        return {"validation": validation}
     if isinstance(split, ByUsers):
-        return {"test_users": split.test, "validation_users": split.validation}
+        share = None if isinstance(split.validation, bool) else split.validation
+        return {"validation": validation, "test_users": split.test, "validation_users": share}
     first, second = (
         None if t is None else str(t) for t in (split.test_from, split.validation_from)
     )
-    return {"test_from": first, "validation_from": second}
+    return {"validation": validation, "test_from": first, "validation_from": second}
+
+
+def newest_tenth(times: npt.NDArray[Any]) -> Any:
+    """The time from which on about the newest tenth is; None where all have one time.
+
+    >>> newest_tenth(np.arange(20)), newest_tenth(np.array([1, 2, 2])), newest_tenth(np.ones(2))
+    (18, 2, None)
+    """
+    if not len(times) or times.min() == times.max():
+        return None
+    first = np.partition(times, int(0.9 * len(times)))[int(0.9 * len(times))]
+    if first == times.min():
+        first = times[times > first].min()
+    return first.item()
 
 
 def last_parts(is_sample: Array, offsets: Array, held_out: int) -> Array:

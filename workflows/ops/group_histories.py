@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import nvtabular as nvt
 import pyarrow as pa
+from merlin.dag import ColumnSelector, Node
 from merlin.dag.ops.stat_operator import StatOperator
 from merlin.io import Dataset
 from merlin.schema import ColumnSchema, Schema, Tags
@@ -51,6 +52,7 @@ from ..known_values import ItemValues, cycles_of, known_rows, ordered_times
 from ..rules import (
     ALL_ROWS,
     TRAIN,
+    TRAIN_ROWS,
     ByTime,
     ByUsers,
     LastInteraction,
@@ -71,6 +73,10 @@ RAW = " (raw)"
 """What is added to the name of a column that an operator also reads as the log has it."""
 CODES_BEFORE_KEYS = 2
 """Categorify's codes of padding, of nulls and of what is out of the vocabulary come before 3."""
+OF_CODES = (
+    "cat_path", "domain", "embedding_sizes", "freq_threshold", "max_size", "num_buckets",
+)  # fmt: skip
+"""Properties that Categorify gives its codes: ids have others."""
 TAGS_OF = ((USER, Tags.USER), (ITEM, Tags.ITEM), (INTERACTION, Tags.CONTEXT))
 MERGED_AT_ONCE = 4
 Array = npt.NDArray[Any]
@@ -111,13 +117,20 @@ class GroupHistories(StatOperator):
     which other one the samples of each split are. Ids run from 1; what Categorify has no key of
     has none either: such an item is left out of the history, all else becomes 0.
 
+    NVTabular's Groupby makes lists, but no samples of them: it knows no split, no items that are
+    shown and not taken, and no values that change in time.
+
     ``fit`` learns what is known of items, from the rows that it is given: how often each was taken
     (negatives are drawn by it), and the last known value of each item feature. All rows of a user
-    should stand in one partition: ``fit`` refuses others (``Dataset.shuffle_by_keys`` brings them
-    together).
+    should stand in one partition (``Dataset.shuffle_by_keys`` brings them together). ``fit``,
+    ``ops.Workflow`` and ``write_dataset`` refuse others. ``transform`` of a plain
+    ``nvtabular.Workflow`` does not: this operator sees one partition at a time there, and makes a
+    row of each part of a user.
 
     Ids and numbers that no argument names are features too: of whom, their tags say (``USER``,
-    ``ITEM`` or ``CONTEXT``), and without a tag they are of the item.
+    ``ITEM`` or ``CONTEXT``), and without a tag they are of the item. Ids are those of
+    ``Categorify``. The columns of users and items are read as the log has them too, so both have
+    the names that they have there.
 
     Example usage::
 
@@ -127,7 +140,8 @@ class GroupHistories(StatOperator):
             user="user", item="item", order="time", label="clicked",
             split=ops.ByTime("2024-03-01"),
         )
-        workflow = nvt.Workflow(rows)
+        workflow = ops.Workflow(rows)
+        workflow.fit(ms.rows_that_train(workflow, log))
 
     Args:
         order: The column of the times that histories are ordered by.
@@ -141,13 +155,15 @@ class GroupHistories(StatOperator):
         time_intervals: The unit of the time between each interaction and the candidate, if it is
             a feature: seconds, minutes, hours or days.
         split: ``LastInteraction`` (the default), ``ByTime`` or ``ByUsers``.
+        fit_on: What ``rows_that_train`` gives to ``fit``: the rows that ``train``, or ``all``, the
+            published rule, by which training knows which items the test period brings.
         max_length: How many interactions of a history a sample has, the newest.
         min_before: How many interactions a sample that trains has before it, at least.
         equal_times: As ``negatives``, ``negatives_per_positive``, ``negatives_not_in_history``,
             ``feature_values`` and ``seed`` a rule of
             :class:`~merlin_sim.workflows.rules.SampleRules`. Negatives are drawn by ``popularity``
-            or ``uniform``, or are ``none`` where the log has labels; values are ``as_of_sample`` or
-            ``latest``.
+            or ``uniform``, or are ``none`` where the log has labels. Values are ``as_of_sample``,
+            or ``latest``, which leak: a sample that trains has values that came after it.
         steady: Features of users and items that never change: they are stored once.
     """
 
@@ -168,6 +184,7 @@ class GroupHistories(StatOperator):
         item_lists: Mapping[str, int] | None = None,
         time_intervals: str | None = None,
         split: LastInteraction | ByTime | ByUsers | None = None,
+        fit_on: str = TRAIN_ROWS,
         max_length: int = 100,
         min_before: int = 1,
         equal_times: str = "unknown",
@@ -178,7 +195,7 @@ class GroupHistories(StatOperator):
         steady: Sequence[str] = (),
         seed: int = 12345,
     ) -> None:
-        """Store the arguments."""
+        """Check and store the arguments."""
         features = FeatureSet(
             (
                 *(Number(name, USER) for name in user_numbers),
@@ -205,7 +222,8 @@ class GroupHistories(StatOperator):
             negatives_not_in_history=negatives_not_in_history,
             equal_times=equal_times,
             feature_values=feature_values,
-            **rules_of_split(split or LastInteraction()),
+            fit_on=fit_on,
+            **rules_of_split(LastInteraction() if split is None else split),
         )
         self._take(exclude_own_time(columns, rules), rules, rules.split)
         self.reads_raw = False
@@ -231,6 +249,7 @@ class GroupHistories(StatOperator):
         self.reads_raw = True
         self._takes_unnamed = False
         self.counts_events = False
+        self.fitted_rows: tuple[int, int] | None = None
         self.changing_items: tuple[str, ...] = ()
 
     # ---- columns ----
@@ -246,7 +265,7 @@ class GroupHistories(StatOperator):
         if self.reads_raw:
             operated = [number.name for number in self._operated_numbers()]
             names = list(dict.fromkeys([*names, *self.columns.items_in_log, *operated]))
-        return [names >> nvt.ops.Rename(postfix=RAW)]
+        return [_ColumnsOfLog(names) >> nvt.ops.Rename(postfix=RAW)]
 
     def _operated_numbers(self) -> list[Number]:
         """Numbers that operators changed, whose raw ones messages name."""
@@ -291,7 +310,8 @@ class GroupHistories(StatOperator):
         for name in self.columns.domains:
             if name in input_schema.column_names:
                 self._shifts[name], self.sizes[name] = _domain(input_schema[name])
-        return Schema([self._schema_of(name, kind) for name, kind in self._types().items()])
+        types = self._types().items()
+        return Schema([self._schema_of(name, kind, input_schema) for name, kind in types])
 
     def _with_unnamed(self, input_schema: Schema) -> BehaviourColumns:
         """The columns, with those that no argument names: ids and numbers, by their tags."""
@@ -308,7 +328,9 @@ class GroupHistories(StatOperator):
                     "`item_vectors` say what it is."
                 )
             of = next((of for of, tag in TAGS_OF if tag in column.tags), ITEM)
-            is_id = "cat_path" in column.properties
+            is_id = Tags.CATEGORICAL in column.tags and Tags.CONTINUOUS not in column.tags
+            if is_id:
+                _domain(column)
             if is_id and of in ids:
                 ids[of] = (*ids[of], column.name)
             else:
@@ -322,17 +344,21 @@ class GroupHistories(StatOperator):
             item_features=(*columns.item_features, *ids[ITEM]),
         )
 
-    def _schema_of(self, name: str, kind: tuple[str, bool]) -> ColumnSchema:
+    def _schema_of(self, name: str, kind: tuple[str, bool], inputs: Schema) -> ColumnSchema:
         dtype, is_list = kind
         dims = (None, (0, None)) if is_list else (None,)
-        columns, tags = self.columns, []
+        columns, tags, properties = self.columns, [], {}
         if name in columns.users:
             tags = [Tags.CONTEXT if name in columns.contexts else Tags.USER, Tags.CATEGORICAL]
+            tags += [Tags.USER_ID] * (name == columns.user)
         elif name == columns.item:
             tags = [Tags.ITEM, Tags.ITEM_ID, Tags.SEQUENCE, Tags.CATEGORICAL]
-        properties = {}
+        if name in inputs.column_names:
+            given = inputs[name]
+            properties = {n: of for n, of in given.properties.items() if n not in OF_CODES}
+            tags += [tag for tag in given.tags if tag not in tags]
         if name in self.sizes and tags:
-            properties = {"domain": {"min": 0, "max": self.sizes[name], "name": name}}
+            properties["domain"] = {"min": 0, "max": self.sizes[name], "name": name}
         return ColumnSchema(name, tags=tags, dtype=dtype, dims=dims, properties=properties)
 
     def samples_schema(self) -> Schema:
@@ -399,6 +425,7 @@ class GroupHistories(StatOperator):
         self._refuse_split(dask_stats.users)
         self.items = self.items.fitted_on(dask_stats)
         self.counts_events = bool(self.columns.features.encodings)
+        self.fitted_rows = dask_stats.rows, dask_stats.held_out
 
     def clear(self) -> None:
         """Forget what was learned."""
@@ -415,7 +442,17 @@ class GroupHistories(StatOperator):
             features=self.item_rows(frame, number, names),
             roles=self._roles(frame),
             seconds=seconds,
+            held_out=self._count_held_out(frame),
         )
+
+    def _count_held_out(self, frame: Any) -> int:
+        """How many rows do not train; 0 where that takes all rows of a user."""
+        for name in self._part_columns():
+            return int((_host_numbers(frame, name) > 0).sum())
+        if self.split is None:
+            return 0
+        times = read_times(column_to_arrow(frame, self.columns.timestamp), self.columns.timestamp)
+        return int((self.split.parts(self._raw(frame, self.columns.user), times) > 0).sum())
 
     def refuse_features_of_label(self, node: Any) -> None:
         """Raise a MerlinSimError where the graph before this operator's node encodes the label."""
@@ -489,7 +526,34 @@ class GroupHistories(StatOperator):
             return pa.array(numbers)
         return values
 
+    def fitted_beyond(self, read: int, trains: int) -> int:
+        """How many rows that ``fit`` saw do not train; of a log of so many rows, so many train.
+
+        Each user's last rows are not told from others by what ``fit`` saw, but by their number.
+        A workflow that was loaded does not know it any more.
+        """
+        if self.fitted_rows is None or self.rules.fit_on == ALL_ROWS:
+            return 0
+        rows, held_out = self.fitted_rows
+        if self.split is None and rows == read:
+            return read - trains
+        return held_out
+
     # ---- transform ----
+
+    def times_that_train(self, frame: Any) -> pa.Array:
+        """The times of the rows of a partition, as the log has it, that train."""
+        columns = self.columns
+        times = read_times(column_to_arrow(frame, columns.timestamp), columns.timestamp)
+        assert self.split is not None
+        parts = self.split.parts(column_to_arrow(frame, columns.user), times)
+        return times.filter(pa.array(parts == 0))
+
+    def validate_from(self, time: str) -> None:
+        """Have rows of a time and later validate, where they do not test."""
+        assert self.split is not None
+        self.rules = replace(self.rules, validation_from=time)
+        self.split = replace(self.split, validation_from=time)
 
     def trains(self, frame: Any) -> npt.NDArray[np.bool_]:
         """Whether each row of a partition, as the log has it, trains; see ``rows_that_train``."""
@@ -796,12 +860,34 @@ class GroupHistories(StatOperator):
         self.changing_items = tuple(learned["changing_items"])
 
 
+class _ColumnsOfLog(Node):  # type: ignore[misc]
+    """A selection of columns that a log has, before any operator renames them."""
+
+    def compute_schemas(self, root_schema: Schema, preserve_dtypes: bool = False) -> None:
+        """Name the columns that are missing."""
+        there = root_schema.column_names
+        missing = [name for name in (self.selector or ColumnSelector()).names if name not in there]
+        if not self.parents and missing:
+            raise MerlinSimError(
+                "GroupHistories: `user` and `item` are read as the log has them too: expected "
+                f"columns of the log, found none of {', '.join(missing)} (it has "
+                f"{', '.join(there)}). Rename columns before the workflow reads them, or give the "
+                "names that they have in the log."
+            )
+        super().compute_schemas(root_schema, preserve_dtypes)
+
+
 def _domain(column: ColumnSchema) -> tuple[int, int]:
     """How many codes come before the first id of a column, and how many ids it has."""
     properties = column.properties
-    most = int(properties.get("domain", {}).get("max") or 0)
     if "cat_path" not in properties:
-        return 0, most
+        raise MerlinSimError(
+            f"GroupHistories: column {column.name!r}: expected ids of Categorify, found "
+            f"{column.dtype.name} of another operator or of the log. Id 0 pads histories, and only "
+            "Categorify leaves room for it: put `>> ops.Categorify()` behind, also behind "
+            "`HashBucket`."
+        )
+    most = int(properties.get("domain", {}).get("max") or 0)
     shift = CODES_BEFORE_KEYS - 1 if properties.get("num_buckets") else CODES_BEFORE_KEYS
     return shift, max(0, most - shift)
 

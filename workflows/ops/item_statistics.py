@@ -49,6 +49,8 @@ class ItemStatistics:
     taken: int
     newest: float | None
     """The time of the newest row in seconds, where the log has seconds."""
+    held_out: int
+    """How many rows validate or test."""
 
     @classmethod
     def of(
@@ -58,6 +60,7 @@ class ItemStatistics:
         features: Mapping[str, pa.Table],
         roles: Array,
         seconds: Array | None,
+        held_out: int = 0,
     ) -> ItemStatistics:
         """Count some rows: items (0 for none), roles, and, where they count, seconds: [rows] each.
 
@@ -77,6 +80,7 @@ class ItemStatistics:
             rows=len(items),
             taken=int(((roles & POSITIVE) > 0).sum()),
             newest=None if seconds is None or not len(seconds) else float(seconds.max()),
+            held_out=held_out,
         )
 
 
@@ -107,6 +111,7 @@ def merged(found: Sequence[ItemStatistics]) -> ItemStatistics:
         rows=sum(one.rows for one in found),
         taken=sum(one.taken for one in found),
         newest=max(times, default=None),
+        held_out=sum(one.held_out for one in found),
     )
 
 

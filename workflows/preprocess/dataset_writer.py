@@ -16,7 +16,6 @@ import numpy.typing as npt
 import nvtabular as nvt
 import pyarrow as pa
 import pyarrow.parquet as pq
-from merlin.dag import iter_nodes
 from merlin.dag.ops.concat_columns import ConcatColumns
 from merlin.dag.ops.selection import SelectionOp
 from merlin.dag.ops.subtraction import SubtractionOp
@@ -41,6 +40,8 @@ from ..ops.categorify import Categorify
 from ..ops.columns import FillAsOf
 from ..ops.group_histories import GroupHistories
 from ..ops.item_statistics import KNOWN, MOMENT, PLACE, VALUE, merged, value_codes
+from ..ops.key_index import keys_of_file
+from ..ops.origins import makers
 from ..raw_values import matrix_of
 from ..rules import LATEST
 from ..schedulers import Scheduler, SingleProcess
@@ -50,7 +51,7 @@ from ..vocabularies import CATEGORIES, Vocabularies
 Array = npt.NDArray[Any]
 Compute = Callable[[Sequence[Any]], Iterator[Any]]
 Varying = Mapping[str, Array]
-PASSING = (Categorify, ConcatColumns, FillAsOf, SelectionOp, SubtractionOp)
+PASSING = (nvt.ops.Categorify, ConcatColumns, FillAsOf, SelectionOp, SubtractionOp)
 """Operators that make neither a number of a number, nor a bucket."""
 
 
@@ -149,6 +150,8 @@ class WrittenUsers:
     """What users' rows hold, in numbers."""
 
     users: int = 0
+    read: int = 0
+    """Rows of the log, also those whose item has no id."""
     interactions: int = 0
     samples: int = 0
     """Interactions that may be samples, whatever stands before them."""
@@ -176,7 +179,7 @@ class WrittenUsers:
 
     def add(self, other: WrittenUsers) -> None:
         """Add the numbers of other rows."""
-        for name in ("users", "interactions", "samples", "unknown_users", "outdated"):
+        for name in ("users", "read", "interactions", "samples", "unknown_users", "outdated"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.positions.update(other.positions)
         self.rows.update(other.rows)
@@ -344,11 +347,34 @@ class DatasetWriter:
 
 def keys_of(workflow: nvt.Workflow, domain: str) -> pa.Array:
     """The raw keys of a domain by id: the first has id 1."""
-    for node in iter_nodes([workflow.output_node]):
-        if isinstance(node.op, Categorify) and domain in node.selector.names:
-            keys: pa.Array = node.op.keys(domain)
-            return keys
-    raise MerlinSimError(f"{domain!r}: expected a column that Categorify makes ids of, found none.")
+    group, (op, name) = group_of(workflow), _maker_of_ids(workflow.output_node, domain)
+    keys: pa.Array | None = None
+    if isinstance(op, Categorify):
+        keys = op.keys(name)
+    elif op is not None:
+        storage = op.storage_name.get(name, name)
+        path = Path(op.categories.get(storage) or "")
+        found = keys_of_file(path, storage) if path.is_file() else None
+        keys = None if found is None else found.index.keys
+    if keys is None or len(keys) != group.sizes[domain]:
+        raise MerlinSimError(
+            f"{domain!r}: expected a file with the key of each of its {group.sizes[domain]:,} ids, "
+            "as `ops.Categorify` of single columns writes it without `num_buckets`; found "
+            f"{type(op).__name__} with {0 if keys is None else len(keys):,} keys."
+        )
+    return keys
+
+
+def _maker_of_ids(node: Any, name: str) -> tuple[Any, str]:
+    """The Categorify that makes the ids of a node's input column, and what it calls them."""
+    for one, reads in makers(node, name):
+        if isinstance(one.op, nvt.ops.Categorify):
+            return one.op, name
+        for read in reads:
+            op, called = _maker_of_ids(one, read)
+            if op is not None:
+                return op, called
+    return None, name
 
 
 def fitted_numbers(workflow: nvt.Workflow) -> FittedNumbers:
@@ -399,6 +425,7 @@ def _write_users(
     tables = (table.slice(first, stop - first) for first, stop in groups)
     write_users_file(path, table.schema, tables, split)
     written = count_users(table, layout, group.columns.user)
+    written.read = len(rows)
     if group.rules.feature_values == LATEST:
         written.outdated = group.count_outdated(rows, *outdated)
     if may_be_counted:

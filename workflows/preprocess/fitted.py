@@ -6,6 +6,7 @@ them. A file that was changed, or written by a version that this one does not kn
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,6 +14,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import dask
+import numpy as np
 import nvtabular as nvt
 import pandas as pd
 import pyarrow as pa
@@ -22,7 +25,7 @@ from merlin.io import Dataset
 from merlin.schema import Schema
 
 from ...foundation.digest import DIGEST
-from ...foundation.exceptions import MerlinSimError
+from ...foundation.exceptions import DatasetWarning, MerlinSimError
 from ...foundation.files import copy_directory, read_json, staged_directory
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.fitted_record import (
@@ -38,6 +41,7 @@ from ..feature import FeatureSet
 from ..fitted_numbers import FittedNumbers
 from ..frames import frame_from_arrow
 from ..interactions import exclude_own_time, with_roles
+from ..known_values import ordered_times
 from ..ops.categorify import Categorify
 from ..ops.group_histories import GroupHistories
 from ..ops.registry import operators_with
@@ -50,7 +54,7 @@ from ..ops.saving import (
     save_workflow,
 )
 from ..ops.workflow import Workflow
-from ..rules import SampleRules, Split
+from ..rules import ALL_ROWS, TRAIN, SampleRules, Split, newest_tenth
 from ..schedulers import Scheduler, SingleProcess
 from ..table_columns import check_types, clean_columns
 from ..times import NANOSECONDS, TimeRange, kind_of_column, known_times, timestamps_of
@@ -141,8 +145,12 @@ class FittedWorkflow:
         """Read rows of a log as files are read: what :meth:`histories` takes.
 
         Without features beside ids, and without behaviours, it takes a log's frame as it is, too.
-        Such a log needs no columns of item features: they are known of each item.
+        Such a log needs no columns of item features: they are known of each item. A graph that was
+        composed by hand takes a log's frame as it is, with all columns that it reads.
         """
+        if not group_of(self.workflow).reads_raw:  # its own graph reads what the log has
+            _refuse_missing_columns(self.workflow, Dataset(log.iloc[:1], cpu=True))
+            return log.reset_index(drop=True)
         table, name = pa.Table.from_pandas(log, preserve_index=False), self.columns.timestamp
         read = self.columns
         if not read.features:
@@ -311,6 +319,7 @@ def write_dataset(
         writer.write_vocabularies()
         writer.write_documents()
         write_fitted(directory, workflow)
+    _warn_of_held_out_rows(group, written)
     return written
 
 
@@ -318,16 +327,55 @@ def rows_that_train(workflow: nvt.Workflow, dataset: Dataset) -> Dataset:
     """The rows of a log that train, by the split of the workflow's ``GroupHistories``.
 
     ``workflow.fit`` learns from the rows that it is given: ids and numbers that are fitted on
-    these know nothing of the rows that test. All rows of a user stand in one partition.
+    these know nothing of the rows that validate or test. Where ``fit_on`` is ``all``, it is the
+    whole log. A split by time that names no part that validates gets the newest tenth of them.
+    All rows of a user stand in one partition.
     """
     group = group_of(workflow)
     _refuse_missing_columns(workflow, dataset)
-    if not workflow.output_schema:
-        workflow.fit_schema(dataset.schema)
+    if _choose_validation(group, dataset) or not workflow.output_schema:
+        preserves = bool(workflow.output_schema)
+        workflow.graph.construct_schema(dataset.schema, preserve_dtypes=preserves)
     group.refuse_features_of_label(workflow.output_node)
+    if group.rules.fit_on == ALL_ROWS:
+        return dataset
     frames = dataset.to_ddf()
     chosen = frames.map_partitions(_training_rows, group, meta=frames._meta)
     return Dataset(chosen, schema=dataset.schema, cpu=dataset.cpu)
+
+
+def _choose_validation(group: GroupHistories, dataset: Dataset) -> bool:
+    """Have the newest tenth of what would train validate, where a split by time names no part."""
+    rules, split = group.rules, group.split
+    if rules.validation is None or split is None or split.test_from is None:
+        return False
+    if split.validation_from is not None:
+        return False
+    frames = dataset.to_ddf().to_delayed()
+    found = dask.compute(*(dask.delayed(group.times_that_train)(frame) for frame in frames))
+    times = pa.chunked_array(found).combine_chunks()
+    order = ordered_times(times)
+    first = newest_tenth(order)
+    if first is None:
+        return False
+    time = times[int(np.argmax(order == first))].as_py()
+    group.validate_from(time.isoformat() if hasattr(time, "isoformat") else str(time))
+    return True
+
+
+def _warn_of_held_out_rows(group: GroupHistories, written: WrittenUsers) -> None:
+    """Warn where rows that validate or test were fitted on, and no one asked for that."""
+    held_out = sum(n for mapping, n in written.positions.items() if mapping != TRAIN)
+    beyond = group.fitted_beyond(written.read, written.read - held_out)
+    if beyond:
+        warnings.warn(
+            f"The workflow was fitted on {beyond:,} rows that validate or test: ids, counts and "
+            "numbers know them, and a test says too much. Expected "
+            "`workflow.fit(ms.rows_that_train(workflow, log))`, or `fit_on` = "
+            f"{ALL_ROWS!r} of GroupHistories.",
+            DatasetWarning,
+            stacklevel=3,
+        )
 
 
 def _refuse_missing_columns(workflow: nvt.Workflow, dataset: Dataset) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import dask.dataframe as dd
 import numpy as np
-import numpy.typing as npt
 import nvtabular as nvt
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,7 +35,7 @@ from ..ops.categorify import Categorify
 from ..ops.group_histories import GroupHistories
 from ..ops.key_index import ABSENT, KeyIndex
 from ..ops.workflow import Workflow, fitting_on
-from ..rules import ALL_ROWS, LATEST, VALIDATION, SampleRules
+from ..rules import ALL_ROWS, LATEST, VALIDATION, SampleRules, newest_tenth
 from ..schedulers import written_by_task
 from ..text_lines import bad_rows_of
 from ..times import TimeRange, joined, known_times, text_of_time
@@ -248,7 +247,10 @@ class _Run:
         """
         settings, summary = self.settings, self.summary
         rules, columns = settings.rules, settings.columns
-        if rules.validation is None or VALIDATION in rules.mappings:
+        if VALIDATION in rules.mappings:
+            return rules
+        if rules.validation is None:
+            summary.validation = "nothing validates"
             return rules
         if rules.test_files:
             summary.validation = "nothing validates: give files that do (`--validation_path`)"
@@ -466,20 +468,6 @@ class _Run:
                 f"{settings.files}: expected samples in {mapping}, found none: {by} "
                 f"leaves it no interaction with enough before it.{hint}",
             )
-
-
-def newest_tenth(times: npt.NDArray[Any]) -> Any:
-    """The time from which on about the newest tenth is; None where all have one time.
-
-    >>> newest_tenth(np.arange(20)), newest_tenth(np.array([1, 2, 2])), newest_tenth(np.ones(2))
-    (18, 2, None)
-    """
-    if not len(times) or times.min() == times.max():
-        return None
-    first = np.partition(times, int(0.9 * len(times)))[int(0.9 * len(times))]
-    if first == times.min():
-        first = times[times > first].min()
-    return first.item()
 
 
 def _check_types_of_keys(run: _Run) -> None:

@@ -68,8 +68,9 @@ def write(directory, operator, name) -> ms.DatasetDirectory:
     )
     out = str(directory / "keys")
     group = ops.GroupHistories(
-        user="user", item="item", order="time", split=ops.ByTime(70), user_numbers=(name,)
-    )
+        user="user", item="item", order="time", split=ops.ByTime(70, validation=False),
+        fit_on="all", user_numbers=(name,),
+    )  # fmt: skip
     ids = ["user", "item"] >> ops.Categorify(out_path=out)
     workflow = nvt.Workflow(ids + (operator(out)[name] >> nvt.ops.Normalize()) + ["time"] >> group)
     rows = Dataset(log, cpu=True)

@@ -209,3 +209,5 @@ def test_a_part_validates_unless_told_otherwise(run_cli, files):
     users = [{who for who, *_ in samples} for samples in found.values()]
     assert list(found) == ["train", "validation", "test"]
     assert sum(map(len, users)) == len(set.union(*users))
+    found, output = parts("nothing validates", "--validation", "none")
+    assert list(found) == ["train", "test"] and "nothing validates" in output.splitlines()

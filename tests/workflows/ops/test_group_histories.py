@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from merlin.schema import Tags
 
 import merlin_sim as ms
 from merlin_sim import ops
+from merlin_sim.foundation.exceptions import DatasetWarning
 from merlin_sim.foundation.progress import Silence
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.workflows.transcoding.users import users_to_samples
@@ -54,7 +56,7 @@ def some_log(users=50, each=20, seed=0) -> pd.DataFrame:
     return log.sample(frac=1, random_state=seed).reset_index(drop=True)
 
 
-def compose(directory, split=None, price=SquareRoot, **more) -> nvt.Workflow:
+def compose(directory, split=None, price=SquareRoot, fit_on="all", **more) -> nvt.Workflow:
     ids = ["user", "item", "category"] >> ops.Categorify(out_path=str(directory))
     prices = ["price"] >> price() >> nvt.ops.Normalize()
     rows = (
@@ -63,7 +65,7 @@ def compose(directory, split=None, price=SquareRoot, **more) -> nvt.Workflow:
         + ["time", "clicked"]
         >> ops.GroupHistories(
             user="user", item="item", order="time", label="clicked",
-            split=split or ops.ByTime(TEST_FROM), **more,
+            split=split or ops.ByTime(TEST_FROM, validation=False), fit_on=fit_on, **more,
         )
     )  # fmt: skip
     return nvt.Workflow(rows)
@@ -137,7 +139,7 @@ def test_a_composed_workflow_makes_a_row_of_each_user(partitions, tmp_path):
 @pytest.mark.slow
 def test_a_log_becomes_a_dataset_that_can_be_moved_and_used_again(tmp_path):
     log = parted(some_log(), 4)
-    workflow = compose(tmp_path)
+    workflow = compose(tmp_path, fit_on="train")
     workflow.fit(ms.rows_that_train(workflow, log))
     written = ms.write_dataset(workflow, log, tmp_path / "here")
     assert written.users == 50 and written.interactions == 1000
@@ -175,7 +177,7 @@ def test_what_is_fitted_knows_nothing_of_rows_that_test(tmp_path):
     log = some_log()
     late = log["time"] >= TEST_FROM
     log.loc[late & (log.index % 7 == 0), "item"] = "only late"
-    workflow = compose(tmp_path)
+    workflow = compose(tmp_path, fit_on="train")
     train = ms.rows_that_train(workflow, Dataset(log, cpu=True))
     pd.testing.assert_frame_equal(
         train.to_ddf().compute(scheduler="synchronous"), log[~late].reset_index(drop=True)
@@ -318,8 +320,9 @@ class Named(nvt.ops.StatOperator):
 
 def rows_of(ids, numbers, name) -> nvt.Workflow:
     group = ops.GroupHistories(
-        user="user", item="item", order="time", split=ops.ByTime(TEST_FROM), user_numbers=(name,)
-    )
+        user="user", item="item", order="time", split=ops.ByTime(TEST_FROM, validation=False),
+        fit_on="all", user_numbers=(name,),
+    )  # fmt: skip
     return nvt.Workflow(ids + numbers + ["time"] >> group)
 
 
@@ -348,7 +351,7 @@ def test_an_altered_vocabulary_of_a_joint_group_is_refused(tmp_path):
     log = Dataset(rows.assign(second=rows["category"].replace("c4", "c9")), cpu=True)
     ids = ["user", "item", ["category", "second"]] >> ops.Categorify(out_path=str(tmp_path))
     workflow = nvt.Workflow(
-        ids + ["time"] >> ops.GroupHistories("user", "item", "time", split=ops.ByTime(TEST_FROM))
+        ids + ["time"] >> ops.GroupHistories("user", "item", "time", fit_on="all")
     )
     workflow.fit(log)
     ms.write_dataset(workflow, log, tmp_path / "made")
@@ -385,7 +388,7 @@ def test_encodings_that_see_their_own_label_are_refused(operator, label, asked, 
         given = given >> nvt.ops.Rename(name=label)
     encoded = ENCODINGS[operator](given, out) >> nvt.ops.Normalize()
     ids = ["user", "item"] >> ops.Categorify(out_path=out)
-    group = ops.GroupHistories("user", "item", "time", label="clicked", split=ops.ByTime(TEST_FROM))
+    group = ops.GroupHistories("user", "item", "time", label="clicked")
     graph = ids + encoded + ["time", "clicked"] >> group
     log = Dataset(some_log(), cpu=True)
     message = f"_{label}.* .{operator}.: .*made of the label 'clicked'.*`encodings`"
@@ -398,3 +401,147 @@ def test_encodings_that_see_their_own_label_are_refused(operator, label, asked, 
         workflow.fit(log)
         ms.write_dataset(workflow, log, tmp_path / "dataset")
     assert not (tmp_path / "dataset").exists()
+
+
+@pytest.mark.parametrize("split", [ops.ByTime(TEST_FROM), ops.LastInteraction()])
+def test_a_fit_on_rows_that_test_is_warned_of(split, tmp_path):
+    log = Dataset(some_log(), cpu=True)
+    for fit_on, rows in (("train", "all"), ("train", "train"), ("all", "all")):
+        workflow = compose(tmp_path / "keys", split, fit_on=fit_on)
+        train = ms.rows_that_train(workflow, log)
+        workflow.fit(log if rows == "all" else train)
+        doubted = pytest.warns(DatasetWarning, match="fitted on [0-9]+ rows that validate or test")
+        with doubted if fit_on != rows else nullcontext():
+            written = ms.write_dataset(workflow, log, tmp_path / "made", overwrite=True)
+        assert written.read == 1000
+        assert set(written.positions) == {"train", "validation", "test"}
+        assert (train.num_rows < 1000) == (fit_on == "train")
+
+
+@pytest.mark.parametrize("dates", [False, True])
+def test_the_newest_tenth_of_what_would_train_validates(dates, tmp_path):
+    log, border = some_log(), TEST_FROM
+    if dates:
+        log["time"] = pd.Timestamp("2024-01-01") + pd.to_timedelta(log["time"], "D")
+        border = pd.Timestamp("2024-03-11")
+    workflow = compose(tmp_path, ops.ByTime(border), fit_on="train")
+    assert workflow.output_node.op.rules.mappings == ("train", "test")
+    rows = ms.rows_that_train(workflow, parted(log, 3))
+    train = rows.to_ddf().compute(scheduler="synchronous")
+    before = log[log["time"] < border]
+    newest = before["time"].sort_values().iloc[int(0.9 * len(before))]
+    assert train["time"].max() < newest and len(train) == (before["time"] < newest).sum()
+    workflow.fit(rows)
+    found = workflow.transform(parted(log, 3)).to_ddf().compute(scheduler="synchronous")
+    validates = found["validation_end"] - found["validation_begin"]
+    assert validates.sum() == len(before) - len(train)
+
+
+def test_as_many_users_validate_as_test():
+    for given, share in ((True, 0.2), (0.1, 0.1), (False, None)):
+        rules = ops.GroupHistories("u", "i", "t", split=ops.ByUsers(0.2, given)).rules
+        assert rules.split is not None and rules.split.validation_users == share
+        assert ("validation" in rules.mappings) == bool(given)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ops.GroupHistories("u", "i", "t", split="newest"), "`split` should be .*'newest'"),
+        (lambda: ops.GroupHistories("u", "i", "t", time_intervals="years"), "`time_intervals`"),
+        (lambda: ops.GroupHistories("u", "i", "t", item_lists={"x": 0}), "list of 'x': .* 0"),
+        (lambda: ops.GroupHistories("u", "i", "t", item_vectors={"x": 0}), "vector 'x': .* 0"),
+        (lambda: ops.GroupHistories("u", "i", "t", fit_on="test"), "`fit_on` should be train or"),
+        (lambda: ops.SplitKeys(0), "`longest`: expected a whole number of 1 or more. .* 0"),
+        (lambda: ops.SplitKeys(3, ""), "`separator`"),
+    ],
+)
+def test_arguments_are_checked_where_they_are_given(make, message):
+    with pytest.raises(ms.MerlinSimError, match=message):
+        make()
+
+
+@pytest.mark.parametrize("column", ["user", "item", "category"])
+def test_ids_of_a_hash_are_refused(column, tmp_path):
+    """Id 0 pads: rows of bucket 0 would be gone."""
+    others = [name for name in ("user", "item") if name != column]
+    ids = others >> ops.Categorify(out_path=str(tmp_path))
+    hashed = [column] >> nvt.ops.HashBucket(7)
+    log = Dataset(some_log(), cpu=True)
+    group = ops.GroupHistories("user", "item", "time")
+    with pytest.raises(ms.MerlinSimError, match=f"{column!r}: expected ids of Categorify, found"):
+        nvt.Workflow(ids + hashed + ["time"] >> group).fit(log)
+    keys = [column] >> nvt.ops.HashBucket(7) >> ops.Categorify(out_path=str(tmp_path))
+    group = ops.GroupHistories("user", "item", "time")
+    workflow = nvt.Workflow(ids + keys + ["time"] >> group).fit(log)
+    assert 1 < workflow.output_node.op.sizes[column] <= 7
+
+
+def test_keys_of_nvtabular_s_own_categorify_are_written(tmp_path):
+    log, made = Dataset(some_log(), cpu=True), {}
+    for kind in (ops.Categorify, nvt.ops.Categorify):
+        place = tmp_path / kind.__module__
+        ids = ["user", "item", "category"] >> kind(out_path=str(place / "keys"))
+        group = ops.GroupHistories("user", "item", "time", fit_on="all")
+        workflow = nvt.Workflow(ids + ["time"] >> group).fit(log)
+        ms.write_dataset(workflow, log, place / "made")
+        made[kind] = place / "made"
+    ours, theirs = made.values()
+    for path in [*ours.glob("users/*.parquet"), *ours.glob("categories/*.parquet")]:
+        assert pq.read_table(path).equals(pq.read_table(theirs / path.relative_to(ours))), path
+    assert ms.FittedWorkflow.load(theirs).domains == ("user", "item", "category")
+
+
+def test_ids_without_a_key_are_refused_when_they_are_written(tmp_path):
+    log = Dataset(some_log(), cpu=True)
+    ids = ["user", "item"] >> ops.Categorify(out_path=str(tmp_path), num_buckets=3)
+    group = ops.GroupHistories("user", "item", "time", fit_on="all")
+    workflow = nvt.Workflow(ids + ["time"] >> group).fit(log)
+    with pytest.raises(ms.MerlinSimError, match="expected a file with the key of each of its"):
+        ms.write_dataset(workflow, log, tmp_path / "made")
+
+
+def test_a_user_that_the_graph_renames_is_refused_by_name(tmp_path):
+    log = Dataset(some_log().rename(columns={"user": "uid"}), cpu=True)
+    renamed = ["uid"] >> nvt.ops.Rename(name="user")
+    ids = renamed + ["item"] >> ops.Categorify(out_path=str(tmp_path))
+    workflow = nvt.Workflow(ids + ["time"] >> ops.GroupHistories("user", "item", "time"))
+    with pytest.raises(ms.MerlinSimError, match="`user` and `item` are read as the log has them"):
+        workflow.fit(log)
+
+
+def test_tags_and_properties_of_one_s_own_are_kept(tmp_path):
+    price = ["price"] >> nvt.ops.AddMetadata(["mine", Tags.CONTEXT], {"unit": "pence"})
+    ids = ["user", "item"] >> ops.Categorify(out_path=str(tmp_path)) >> nvt.ops.AddTags(["key"])
+    group = ops.GroupHistories("user", "item", "time", context_numbers=["price"])
+    workflow = nvt.Workflow(ids + price + ["time"] >> group).fit(Dataset(some_log(), cpu=True))
+    user, item, price = (workflow.output_schema[name] for name in ("user", "item", "price"))
+    assert {"key", Tags.USER, Tags.ID, Tags.CATEGORICAL} <= set(user.tags)
+    assert {"key", Tags.ITEM, Tags.ID, Tags.SEQUENCE} <= set(item.tags)
+    assert "mine" in price.tags and price.properties["unit"] == "pence"
+    assert "cat_path" not in {*user.properties, *item.properties}
+    logs = nvt.Workflow(["price"] >> ops.LogNumbers()).fit_schema(Dataset(some_log()).schema)
+    assert Tags.CONTINUOUS in logs.output_schema["price"].tags
+
+
+@pytest.mark.slow
+def test_samples_of_a_composed_graph_have_what_its_operators_made(tmp_path):
+    log = some_log()
+    ids = ["user", "item"] >> ops.Categorify(out_path=str(tmp_path))
+    mean = ["category"] >> nvt.ops.JoinGroupby(["price"], ["mean"], out_path=str(tmp_path))
+    group = ops.GroupHistories("user", "item", "time", fit_on="all")
+    workflow = nvt.Workflow(ids + mean["category_price_mean"] + ["time"] >> group)
+    workflow.fit(Dataset(log, cpu=True))
+    ms.write_dataset(workflow, Dataset(log, cpu=True), tmp_path / "made")
+    fitted = ms.FittedWorkflow.load(tmp_path / "made")
+    assert "category_price_mean_trgt" in fitted.samples(log, "test")
+    with pytest.raises(ms.MerlinSimError, match="lacks columns that the workflow reads: price"):
+        fitted.samples(log.drop(columns="price"), "test")
+
+
+def test_a_workflow_of_the_package_refuses_what_nvtabular_s_own_cannot_see(tmp_path):
+    whole, split = parted(some_log(), 3), Dataset(some_log(), npartitions=3, cpu=True)
+    workflow = ops.Workflow(compose(tmp_path).output_node).fit(whole)
+    assert len(workflow.transform(whole).to_ddf().compute(scheduler="synchronous")) == 50
+    with pytest.raises(ms.MerlinSimError, match="several partitions"):
+        workflow.transform(split)
