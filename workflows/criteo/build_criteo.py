@@ -22,6 +22,7 @@ from ...schemas.dataset import write_documents
 from ..frames import frame_to_arrow
 from ..ops.workflow import fitting_on
 from ..parquet_files import columns_with_few_ids, write_samples_file
+from ..rules import ALL_ROWS, fitted_on_in_words
 from ..schedulers import Scheduler, SingleProcess
 from ..text_lines import FAIL, BadRows, LineBlock, bad_rows_of
 from .click_graph import (
@@ -129,7 +130,6 @@ class DaySplit:
 
 
 WORK = ".work"
-ALL = "all"
 MAPPINGS = (TRAIN, VALIDATION, TEST)
 ROWS_PER_COUNT = 1 << 20
 """How many rows a task counts, in as many files as that takes."""
@@ -147,6 +147,8 @@ class CriteoSummary:
     rows: dict[str, int] = field(default_factory=dict)
     bad_rows: list[BadRows] = field(default_factory=list)
     bytes: int = 0
+    fitted_on: str | None = None
+    """The rows that ids were fitted on; None where they are those of a fitted workflow."""
 
     def lines(self) -> list[str]:
         """Report what was read, kept and written, a sentence a line."""
@@ -155,6 +157,8 @@ class CriteoSummary:
             f"{self.read:,} rows read; {sum(self.kept.values()):,} keys have ids of their own, "
             f"others, too rare, were seen {self.rare:,} times",
             "cardinalities: " + ", ".join(f"{n} {k + 1:,}" for n, k in self.kept.items()),
+            *([] if self.fitted_on is None else [fitted_on_in_words(self.fitted_on)]),
+            *([] if self.rows.get(VALIDATION) else ["nothing validates"]),
             "rows: " + ", ".join(f"{name} {count:,}" for name, count in self.rows.items()),
             f"{self.bytes / max(1, sum(self.rows.values())):.0f} bytes per row",
         ]
@@ -187,7 +191,8 @@ class CriteoBuilder:
             workflow = fitted
             if workflow is None:
                 workflow = click_workflow(self.rules, work)
-                counted = MAPPINGS if self.rules.count_in == ALL else (TRAIN,)
+                summary.fitted_on = self.rules.fit_on
+                counted = MAPPINGS if self.rules.fit_on == ALL_ROWS else (TRAIN,)
                 self._fit(workflow, [part for mapping in counted for part in parts[mapping]])
                 summary.rare = sum(map(keys_operator(workflow).count_left_out, KEY_COLUMNS))
             op = keys_operator(workflow)

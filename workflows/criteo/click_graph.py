@@ -45,13 +45,16 @@ class CriteoRules:
 
     thresholds: tuple[int, ...]
     """For each column of keys, how often a key must have been seen."""
-    count_in: str
-    """Whether the keys of all rows are counted, or of those that are trained on."""
+    fit_on: str
+    """The rows whose keys are counted: those that train, or all."""
 
 
 @register
 class IdsFromOne(Operator):
-    """Shift Categorify's codes: keys have the ids 1..n; nulls and unknown keys share id 0."""
+    """Shift Categorify's codes: keys have the ids 1..n; nulls and unknown keys share id 0.
+
+    NVTabular's Categorify has codes of their own for padding, nulls and unknown keys.
+    """
 
     def transform(self, col_selector: Any, df: Any) -> Any:
         """Shift one partition."""
@@ -134,9 +137,9 @@ def load_clicks(directory: Path | str) -> tuple[nvt.Workflow, CriteoRules]:
             f"{path}: expected a workflow that `preprocess criteo` fitted, found another."
         )
     rules: Any = document.get("rules")
-    require_shape(path, rules, {"thresholds": [int], "count_in": str}, "rules")
+    require_shape(path, rules, {"thresholds": [int], "fit_on": str}, "rules")
     workflow = load_workflow(directory)
-    return workflow, CriteoRules(tuple(rules["thresholds"]), rules["count_in"])
+    return workflow, CriteoRules(tuple(rules["thresholds"]), rules["fit_on"])
 
 
 def is_of_clicks(path: Path) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ...foundation.exceptions import MerlinSimError
-from ..rules import ALL_ROWS, HASH_ORDER, ITEM_ORDER, LOG_ORDER, TRAIN_ROWS, UNKNOWN_ORDER
+from ..rules import HASH_ORDER, ITEM_ORDER, LOG_ORDER, UNKNOWN_ORDER, fitted_on_in_words
 from ..text_lines import BadRows
 from ..times import LogTimes
 from .kept_users import FileOrder, KeptBucket
@@ -182,8 +182,7 @@ class Summary:
     def _fitted_lines(self) -> Iterator[str]:
         settings, rules = self.settings, self.settings.rules
         if settings.fitted is None:
-            of_rows = {TRAIN_ROWS: "the rows that train", ALL_ROWS: "all rows"}[rules.fit_on]
-            yield f"fitted on: {of_rows} (`--fit_on`)"
+            yield fitted_on_in_words(rules.fit_on)
             if self.unseen_rows:
                 yield (
                     f"left out: {self.unseen_rows:,} interactions with items that stand in no row "

@@ -9,9 +9,11 @@ import click
 from click.core import ParameterSource
 
 from ....foundation.exceptions import MerlinSimError
+from ....workflows.rules import ALL_ROWS
 from ...options.devices import settle_for_tables
 from ...options.preprocess_options import (
     common_options,
+    fit_on,
     names,
     output_path_option,
     workers_option,
@@ -32,13 +34,7 @@ from .findings import say_findings
     help="Keys seen fewer times share id 0 with missing ones; 15,3:20 gives cat_3 a limit of 20. "
     "0 or 1 keeps all.",
 )
-@click.option(
-    "--count_in",
-    type=click.Choice(["all", "train"]),
-    default="all",
-    show_default=True,
-    help="Count the keys of all days, as published, or of what is trained on alone.",
-)
+@fit_on(ALL_ROWS)
 @click.option(
     "--validation_files",
     callback=names,
@@ -58,7 +54,7 @@ def criteo(
     output_path: Path,
     file_pattern: str,
     frequency_threshold: str,
-    count_in: str,
+    fit_on: str,
     validation_files: tuple[str, ...] | None,
     validation_share: float,
     test_share: float,
@@ -84,12 +80,12 @@ def criteo(
 
     started = time.monotonic()
     check_apart(output_path, [criteo_path, fitted])
-    rules = CriteoRules(parse_thresholds(frequency_threshold), count_in)
+    rules = CriteoRules(parse_thresholds(frequency_threshold), fit_on)
     split = DaySplit(validation_files or (), validation_share, test_share)
     workflow = None
     if fitted is not None:
         workflow, rules = load_clicks(fitted)
-        _refuse_fitted_rules(("frequency_threshold", "count_in"), fitted)
+        _refuse_fitted_rules(("frequency_threshold", "fit_on"), fitted)
     days = find_days(criteo_path, file_pattern)
     with open_scheduler(scheduler, workers) as cluster:
         builder = CriteoBuilder(days, rules, split, cluster, Terminal(), on_bad_rows)

@@ -39,6 +39,7 @@ def dataset(raw, tmp_path_factory):
     output = tmp_path_factory.mktemp("dataset") / "data"
     said = preprocess(raw, output, "--frequency_threshold", "5,3:20")
     assert "600 rows read" in said and "rows: train 300, validation 150, test 150" in said
+    assert "fitted on: all rows (`--fit_on`)" in said and "nothing validates" not in said
     return output
 
 
@@ -136,3 +137,8 @@ def test_options_of_other_logs_are_not_dropped(tmp_path):
     assert result.exit_code == 2 and "--users: options of `criteo` stand behind it" in result.output
     result = CliRunner().invoke(main.cli, ["data", "synthesize"])
     assert result.exit_code == 2 and "Missing option '--output'" in result.output
+
+
+def test_the_summary_says_which_rows_were_fitted_on_and_that_nothing_validates(raw, tmp_path):
+    said = preprocess(raw, tmp_path / "data", "--fit_on", "train", "--test_share", "0.5")
+    assert "fitted on: the rows that train (`--fit_on`)" in said and "nothing validates" in said

@@ -52,8 +52,8 @@ def raw(tmp_path_factory):
     return directory
 
 
-def builder_of(raw, threshold="3", count_in="all", workers=1, **options):
-    rules = CriteoRules(parse_thresholds(threshold), count_in)
+def builder_of(raw, threshold="3", fit_on="all", workers=1, **options):
+    rules = CriteoRules(parse_thresholds(threshold), fit_on)
     return CriteoBuilder(find_days(raw), rules, scheduler=SingleProcess(workers), **options)
 
 
@@ -213,7 +213,7 @@ def test_a_changed_vocabulary_or_workflow_is_refused(built, tmp_path):
         load_clicks(output)
     workflow = output / "workflow.json"
     text = workflow.read_text()
-    workflow.write_text(text.replace('"count_in": "all"', '"count_in": "train"'))
+    workflow.write_text(text.replace('"fit_on": "all"', '"fit_on": "train"'))
     with pytest.raises(MerlinSimError, match="workflow.json: not as it was written"):
         load_clicks(output)
     workflow.write_text('{"format": 2, "log": "criteo"}')
@@ -223,7 +223,7 @@ def test_a_changed_vocabulary_or_workflow_is_refused(built, tmp_path):
     save_workflow(numbers.fit(Dataset(pd.DataFrame({"stock": [1.0]}))), tmp_path / "other")
     with pytest.raises(MerlinSimError, match="that `preprocess criteo` fitted, found another"):
         load_clicks(tmp_path / "other")
-    rules = {"thresholds": 3, "count_in": "all"}
+    rules = {"thresholds": 3, "fit_on": "all"}
     save_workflow(numbers, tmp_path / "other", log="criteo", rules=rules)
     with pytest.raises(MerlinSimError, match="rules.thresholds: expected a list, got the number 3"):
         load_clicks(tmp_path / "other")
