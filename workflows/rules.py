@@ -294,6 +294,14 @@ class ByTime:
     validation: bool = True
     """Whether any validate."""
 
+    def __post_init__(self) -> None:
+        """Refuse a part that validates beside none."""
+        if self.validation_from is not None and self.validation is not True:
+            raise MerlinSimError(
+                "`validation_from` needs `validation` = True. Received: `validation` = "
+                f"{self.validation!r}."
+            )
+
 
 @dataclass(frozen=True)
 class ByUsers:

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 import nvtabular as nvt
 import pyarrow as pa
-from merlin.dag import ColumnSelector, Node
 from merlin.dag.ops.stat_operator import StatOperator
 from merlin.io import Dataset
 from merlin.schema import ColumnSchema, Schema, Tags
@@ -65,7 +64,7 @@ from ..times import read_times, seconds_of
 from ..vocabularies import CATEGORIES
 from .item_statistics import KNOWN, MOMENT, VALUE, ItemStatistics, ItemTableFitter, merged
 from .item_statistics import PLACE as ITEM_PLACE
-from .origins import refuse_features_of_label
+from .origins import ColumnsOfLog, refuse_features_of_label
 from .registry import register
 from .workflow import Compute
 
@@ -265,7 +264,7 @@ class GroupHistories(StatOperator):
         if self.reads_raw:
             operated = [number.name for number in self._operated_numbers()]
             names = list(dict.fromkeys([*names, *self.columns.items_in_log, *operated]))
-        return [_ColumnsOfLog(names) >> nvt.ops.Rename(postfix=RAW)]
+        return [ColumnsOfLog(names) >> nvt.ops.Rename(postfix=RAW)]
 
     def _operated_numbers(self) -> list[Number]:
         """Numbers that operators changed, whose raw ones messages name."""
@@ -858,23 +857,6 @@ class GroupHistories(StatOperator):
         self.sizes, self._shifts = dict(learned["sizes"]), dict(learned["shifts"])
         self.counts_events = learned["counts_events"]
         self.changing_items = tuple(learned["changing_items"])
-
-
-class _ColumnsOfLog(Node):  # type: ignore[misc]
-    """A selection of columns that a log has, before any operator renames them."""
-
-    def compute_schemas(self, root_schema: Schema, preserve_dtypes: bool = False) -> None:
-        """Name the columns that are missing."""
-        there = root_schema.column_names
-        missing = [name for name in (self.selector or ColumnSelector()).names if name not in there]
-        if not self.parents and missing:
-            raise MerlinSimError(
-                "GroupHistories: `user` and `item` are read as the log has them too: expected "
-                f"columns of the log, found none of {', '.join(missing)} (it has "
-                f"{', '.join(there)}). Rename columns before the workflow reads them, or give the "
-                "names that they have in the log."
-            )
-        super().compute_schemas(root_schema, preserve_dtypes)
 
 
 def _domain(column: ColumnSchema) -> tuple[int, int]:

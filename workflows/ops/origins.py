@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from merlin.dag import ColumnSelector, Node
+from merlin.schema import Schema
+
 from ...foundation.exceptions import MerlinSimError
 
 
@@ -43,3 +46,20 @@ def _made_by(node: Any, name: str) -> str:
             return type(one.op).__name__
         return _made_by(one, name)
     return type(node.op).__name__
+
+
+class ColumnsOfLog(Node):
+    """A selection of columns that a log has, before any operator renames them."""
+
+    def compute_schemas(self, root_schema: Schema, preserve_dtypes: bool = False) -> None:
+        """Name the columns that are missing."""
+        there = root_schema.column_names
+        missing = [name for name in (self.selector or ColumnSelector()).names if name not in there]
+        if not self.parents and missing:
+            raise MerlinSimError(
+                "GroupHistories: `user` and `item` are read as the log has them too: expected "
+                f"columns of the log, found none of {', '.join(missing)} (it has "
+                f"{', '.join(there)}). Rename columns before the workflow reads them, or give the "
+                "names that they have in the log."
+            )
+        super().compute_schemas(root_schema, preserve_dtypes)

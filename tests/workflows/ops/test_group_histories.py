@@ -454,6 +454,7 @@ def test_as_many_users_validate_as_test():
         (lambda: ops.GroupHistories("u", "i", "t", fit_on="test"), "`fit_on` should be train or"),
         (lambda: ops.SplitKeys(0), "`longest`: expected a whole number of 1 or more. .* 0"),
         (lambda: ops.SplitKeys(3, ""), "`separator`"),
+        (lambda: ops.ByTime(3, 2, validation=False), "`validation_from` needs `validation`"),
     ],
 )
 def test_arguments_are_checked_where_they_are_given(make, message):
