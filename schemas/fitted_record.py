@@ -177,7 +177,8 @@ def fitted_on(directory: Path) -> str | None:
     try:
         document = json.loads((directory / "workflow.json").read_text(encoding="utf-8"))
         record = histories_record(document)
-        return None if record is None else str(record["config"]["rules"]["fit_on"])
+        rules = (document if record is None else record["config"])["rules"]  # clicks have no record
+        return str(rules["fit_on"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

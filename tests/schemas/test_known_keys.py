@@ -110,6 +110,9 @@ def test_a_workflow_says_on_which_rows_it_was_fitted(tmp_path):
     saved["operators"][1]["config"]["rules"] = {"fit_on": "all"}
     (tmp_path / "workflow.json").write_text(json.dumps(saved))
     assert fitted_on(tmp_path) == "all"
+    clicks = {"operators": [], "rules": {"fit_on": "train"}}
+    (tmp_path / "workflow.json").write_text(json.dumps(clicks))
+    assert fitted_on(tmp_path) == "train"
 
 
 def test_a_note_survives_json(old):
