@@ -1,4 +1,4 @@
-"""What the environment with a GPU sets up before anything else runs in it.
+"""Set-up of an environment with a GPU, run before anything else in it.
 
 ``scripts/setup.sh`` copies this beside the packages and has every Python of the environment run it
 when it starts, so that no user has to set ``LD_LIBRARY_PATH``. It costs nothing until TensorFlow or

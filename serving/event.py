@@ -34,7 +34,7 @@ NOT_GIVEN = object()
 
 @dataclass(frozen=True)
 class StoredSummary:
-    """What a model made of a user's history, but for what came since."""
+    """Summary that a model made of a user's history, but for what came since."""
 
     so_far: np.ndarray[Any, Any]
     """[dim], float32; zeros where nothing is summed up yet."""

@@ -45,7 +45,7 @@ HEADERS = {
 
 
 class Form(NamedTuple):
-    """What a visitor may try."""
+    """The form in which a visitor may try a request."""
 
     event: Mapping[str, Any]
     keeps_histories: bool

@@ -10,7 +10,7 @@ from ..foundation.settings import require_settings, setting
 
 
 class UnavailableError(MerlinSimError):
-    """What cannot be answered just now, through no fault of the request."""
+    """A request cannot be answered just now, through no fault of its own."""
 
 
 NOT_NOW = "not just now: "
@@ -31,7 +31,7 @@ EVENTS_PER_BATCH = 256
 
 @dataclass(frozen=True)
 class Limits:
-    """What is refused before any work."""
+    """Limits above which a request is refused before any work."""
 
     max_candidates: int = setting(
         10_000, "Candidates per event, rows per request of ids; more are refused.", at_least=1

@@ -221,7 +221,7 @@ EVENTS_PER_READ = 128
 
 @dataclass
 class ScoreSummary:
-    """What a run did, in numbers."""
+    """Numbers of rows that a run scored and left out."""
 
     events: int = 0
     candidates: int = 0

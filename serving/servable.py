@@ -328,7 +328,7 @@ class SummaryNote(NamedTuple):
 
 @dataclass(frozen=True)
 class Servable:
-    """What a servable says of itself. Opening one executes nothing of it."""
+    """An exported model with its vocabularies. Opening one executes nothing of it."""
 
     path: Path
     manifest: dict[str, Any]
@@ -377,7 +377,7 @@ class Servable:
 
     @property
     def summary(self) -> SummaryNote | None:
-        """What the model needs of a history whose summary is kept; None where it reads none."""
+        """The model's needs of a history whose summary is kept; None where it reads none."""
         facts = self.manifest.get("summary")
         if facts is None:
             return None
@@ -385,7 +385,7 @@ class Servable:
 
     @property
     def ids(self) -> IdsNote:
-        """What the ids that the model reads mean."""
+        """The vocabularies of the ids that the model reads."""
         columns = list(self.manifest["request"]["columns"])
         return note_ids(self.schema.select_by_name(columns), self.path)
 

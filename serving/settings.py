@@ -17,7 +17,7 @@ from .versions import Canary, ServedVersion
 
 @dataclass(frozen=True)
 class LogSettings:
-    """What of the requests is kept."""
+    """Settings of the log of requests."""
 
     log_requests: Path | None = setting(
         None,
@@ -136,7 +136,7 @@ SETTINGS = "settings.json"
 
 @dataclass(frozen=True)
 class ModelSettings(ServedVersion):
-    """What the models of a server answer by.
+    """Settings by which the models of a server answer.
 
     Triton's configuration of a model, which every client may read, has none of it.
     """

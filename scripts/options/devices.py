@@ -1,4 +1,4 @@
-"""What a command says of the GPU before it imports Merlin, which would take it for granted."""
+"""Checks of the GPU before a command imports Merlin, which would take it for granted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What names the stages of a recommendation: towers, index, ranker, rules."""
+"""Options that name the stages of a recommendation: towers, index, ranker, rules."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What becomes of a model when it is trained: whether it is better, and which one is served."""
+"""Deployment of trained models: which one is better, and which one is served."""

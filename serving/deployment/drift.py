@@ -213,7 +213,7 @@ def _counted(values: Array, name: str, largest: int) -> Array:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What came of it."""
+    """Result of a comparison of two datasets."""
 
     findings: list[FeatureDrift]
     notes: list[str]

@@ -102,7 +102,7 @@ class SeenColumns:
 
 @dataclass(frozen=True)
 class DriftBounds:
-    """What is too far."""
+    """Bounds above which a feature has drifted."""
 
     psi: float = setting(
         0.25, "Population stability index above which a feature has drifted.", at_least=0

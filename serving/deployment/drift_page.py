@@ -1,4 +1,4 @@
-"""What a comparison of datasets leaves: JSON for programs, a page for people."""
+"""Report of a comparison of datasets: JSON for programs, a page for people."""
 
 from __future__ import annotations
 

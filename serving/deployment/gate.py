@@ -173,7 +173,7 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Gate:
-    """What came of a comparison."""
+    """Verdict of a gate, and the measures that it follows from."""
 
     judgements: tuple[Judgement, ...]
     rules: GateRules

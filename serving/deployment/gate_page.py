@@ -1,4 +1,4 @@
-"""What a gate leaves: JSON for programs, a page for people."""
+"""Report of a gate: JSON for programs, a page for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a gate measures, and when a challenger passes."""
+"""Measures of a gate, and the margins by which a challenger passes."""
 
 from __future__ import annotations
 

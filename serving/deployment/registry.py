@@ -41,7 +41,7 @@ class RegistryError(MerlinSimError):
 
 @dataclass(frozen=True)
 class Version:
-    """What is known of a version."""
+    """A version of a registry, and what is known of it."""
 
     number: int
     added: str
@@ -209,7 +209,7 @@ class Registry:
         return int(target.name)
 
     def place(self, number: int) -> Path:
-        """Where a version's servable is."""
+        """Return the directory of a version's servable."""
         return self.directory / VERSIONS / f"{number:06d}"
 
     def promote(self, number: int, force: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""What a server's page shows of trained models: versions, the last gate, drift."""
+"""Sections of a server's page on trained models: versions, the last gate, drift."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def _those_that_join(table: pa.Table, columns: BehaviourColumns) -> pa.Table:
 
 @dataclass(frozen=True)
 class KeptHistories:
-    """What a dataset of a behaviour log keeps of its users' histories, for the next day too."""
+    """Users' histories that a dataset of a behaviour log keeps, for the next day too."""
 
     files: EarlierHistories
     columns: BehaviourColumns

@@ -19,7 +19,7 @@ LONGEST_KEY = 1 << 12
 
 
 class Interaction(NamedTuple):
-    """What a user did, once."""
+    """One interaction of a user."""
 
     user: str
     """The user's key as JSON, so that 7 and "7" are two users."""

@@ -1,1 +1,1 @@
-"""What a user should see: items from an index, filtered by rules, scored, put in order."""
+"""Recommending: items from an index, filtered by rules, scored, put in order."""

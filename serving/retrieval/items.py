@@ -68,7 +68,7 @@ Ids = npt.NDArray[np.int64]
 
 
 class ItemFacts:
-    """What rules compare: a column of facts, [items + 1], for each name that they use."""
+    """Facts of items that rules compare: a column, [items + 1], for each name that they use."""
 
     def __init__(self, rules: Rules, servable: Servable, catalogue: Catalogue) -> None:
         """Read the facts."""

@@ -205,7 +205,7 @@ WHOLE, RANKED_POPULAR = "the whole", "ranker on popular"
 
 @dataclass(frozen=True)
 class Measured:
-    """What is known of one way to answer."""
+    """Measures of one way to answer."""
 
     name: str
     ndcg: float
@@ -216,7 +216,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class QualityReport:
-    """What was measured."""
+    """Measures of all ways to answer."""
 
     users: int
     """Clicks that were held out and asked for."""

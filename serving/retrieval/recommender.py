@@ -69,7 +69,7 @@ Observe = Callable[[str, float], None]
 
 
 class Question(NamedTuple):
-    """What a user should see?"""
+    """A request for the top items of a user."""
 
     history: UserHistory | None
     top: int
@@ -78,7 +78,7 @@ class Question(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What the index has for a question, the nearest first."""
+    """Items that the index has for a question, the nearest first."""
 
     ids: Ids
     cosines: Vectors
@@ -86,7 +86,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class Answer:
-    """What a user should see."""
+    """Recommended items of a user, with scores."""
 
     items: list[Any]
     """Raw keys, the first the best."""

@@ -1,4 +1,4 @@
-"""What may be recommended, and in which order: declared in one file."""
+"""Rules of what may be recommended, and in which order: declared in one file."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ DROP, KEEP = "drop", "keep"
 
 @dataclass(frozen=True)
 class Rules:
-    """What may be recommended, and in which order."""
+    """Rules of what may be recommended, and in which order."""
 
     items: Path | None = None
     """A file of facts of items, parquet or csv; None for what the dataset knows alone."""

@@ -29,7 +29,7 @@ ITEMS_PER_CALL = 8192
 
 
 class Towers:
-    """What makes vectors of users and of items."""
+    """The two towers, which make vectors of users and of items."""
 
     def __init__(self, servable: Servable) -> None:
         """Load the SavedModel and the vocabularies."""

@@ -1,4 +1,4 @@
-"""What is known of users, from a dataset or a store, and how a model takes it. No TensorFlow."""
+"""Users' histories from a dataset or a store, and how a model takes them. No TensorFlow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..limits import Limits
 
 @dataclass(frozen=True)
 class UserHistory:
-    """What is known of a user."""
+    """A user's keys and history."""
 
     user: dict[str, Any]
     """Raw keys of the user's columns, as the newest interaction has them."""

@@ -282,7 +282,7 @@ FACTS = ("steps", "epoch", "step", "test_auc", "dataset", "optimizer", "amp")
 
 @dataclass(frozen=True)
 class CheckpointExport:
-    """What to export, and how."""
+    """A checkpoint to export, and how."""
 
     checkpoints: Path
     """A run's directory of checkpoints, or one of them."""

@@ -1,4 +1,4 @@
-"""What stands before Triton: requests are read whole, bounded, allowed, held and handed on.
+"""The front before Triton: requests are read whole, bounded, allowed, held and handed on.
 
 Triton reads HTTP with libevhtp, in threads with 8 MiB of stack, and keeps on that stack what grows
 with a request: a body that calls itself a form (curl's ``-d`` does) twice, which ends the server
@@ -81,7 +81,7 @@ class FrontLimits:
 
 @dataclass(frozen=True)
 class Listeners:
-    """Where people reach a server."""
+    """Sockets and addresses at which a server is reached."""
 
     http: socket.socket
     metrics: socket.socket

@@ -1,4 +1,4 @@
-"""What stands before Triton's gRPC: what is allowed is handed on as it is, bytes for bytes."""
+"""The front before Triton's gRPC: what is allowed is handed on as it is, bytes for bytes."""
 
 from __future__ import annotations
 

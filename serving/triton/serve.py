@@ -303,7 +303,7 @@ class Server:
                 signal.signal(number, handler)
 
     def describe(self) -> str:
-        """Where it is reached."""
+        """Describe where the server is reached."""
         assert self.replicas is not None
         host, serving = self.options.host, self.replicas.serving
         scheme = "http" if self.options.tls is None else "https"

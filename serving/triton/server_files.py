@@ -1,4 +1,4 @@
-"""What a running server takes of its machine: a folder, shared memory, ports."""
+"""Resources of a running server on its machine: a folder, shared memory, ports."""
 
 from __future__ import annotations
 

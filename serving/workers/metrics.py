@@ -1,4 +1,4 @@
-"""What the models of a server count, for Prometheus.
+"""Counters of a server's models, for Prometheus.
 
 Each worker writes its numbers to files of its own, and the front adds them up when it is asked
 (prometheus_client calls it the multiprocess mode): what a worker has counted outlives it.

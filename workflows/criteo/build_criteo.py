@@ -137,7 +137,7 @@ ROWS_PER_COUNT = 1 << 20
 
 @dataclass
 class CriteoSummary:
-    """What a run did, in numbers."""
+    """Numbers of rows that a run scored and left out."""
 
     read: int = 0
     kept: dict[str, int] = field(default_factory=dict)

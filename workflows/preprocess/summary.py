@@ -16,7 +16,7 @@ from .settings import Settings, split_in_words, split_of
 
 @dataclass
 class Summary:
-    """What a run did, in numbers."""
+    """Numbers of rows that a run scored and left out."""
 
     settings: Settings
     interactions: int = 0

@@ -1,1 +1,1 @@
-"""What is shipped: gate, registry, drift."""
+"""Commands for trained models: gate, registry, drift."""

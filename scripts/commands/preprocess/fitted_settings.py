@@ -1,4 +1,4 @@
-"""What a log is preprocessed by: as the options say, else as an earlier dataset was."""
+"""Settings of preprocessing: as the options say, else as of an earlier dataset."""
 
 from __future__ import annotations
 
