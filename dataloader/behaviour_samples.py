@@ -1,4 +1,4 @@
-"""What a sample is: users as tensors and sample numbers in, a batch of columns out.
+"""Definition of a sample: users as tensors and sample numbers in, a batch of columns out.
 
 All of it is TensorFlow ops with static shapes: a training step may hold them, on a CPU or a GPU,
 compiled by XLA or not. The same seed gives the same integers everywhere.

@@ -56,7 +56,7 @@ def mix(value: tf.Tensor) -> tf.Tensor:
 
 
 def user_key(seed: tf.Tensor, user: tf.Tensor) -> tf.Tensor:
-    """What the numbers of all rows of a user are made of."""
+    """Return the key that the numbers of all rows of a user are made of."""
     return mix(_xor(mix(seed), tf.cast(user, tf.uint64)))
 
 
@@ -75,7 +75,7 @@ def sample_key(
 
 
 class Items:
-    """What items are drawn from: each as often as it was taken, or each as often as any other.
+    """Distribution that items are drawn from: as often as each was taken, or uniform.
 
     Counts, [items + 1], say by id how often each one is drawn among all draws.
     """

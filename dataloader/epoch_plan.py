@@ -35,7 +35,7 @@ class Window:
 
 @dataclass(frozen=True)
 class RankRows:
-    """What one rank reads of a window, and how its batches are made of that."""
+    """Rows of a window that one rank reads, and how its batches are made of them."""
 
     spans: list[tuple[int, int]]
     """Ranges [start, stop) of the epoch's sequence, ascending."""

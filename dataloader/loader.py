@@ -40,7 +40,7 @@ ONCE_MB = 256
 
 
 class Step(NamedTuple):
-    """What a step is given: which rows are its batch, and what they are made of."""
+    """Input of a step: which rows are its batch, and what they are made of."""
 
     data: Any
     order: tf.Tensor
@@ -476,7 +476,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
 
 
 class Inputs(Iterator[Step]):
-    """What the steps are given, read ahead in threads that end when this is dropped."""
+    """Inputs of the steps, read ahead in threads that end when this is dropped."""
 
     def __init__(self, loader: Loader) -> None:
         """Start to read."""

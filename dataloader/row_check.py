@@ -23,7 +23,7 @@ READ_ERRORS = (OSError, ValueError, LookupError, MemoryError, pa.ArrowException)
 
 
 class DataError(MerlinSimError):
-    """What is stored cannot be used; the message names the file and, if there is one, the row."""
+    """Stored data cannot be used; the message names the file and, if there is one, the row."""
 
 
 @contextmanager

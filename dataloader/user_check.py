@@ -34,7 +34,7 @@ class StoredUsers:
 
 @dataclass(frozen=True)
 class UserCheck:
-    """What may stand in a file of users."""
+    """Check of a file of users."""
 
     layout: UsersLayout
     largest: Mapping[str, int]

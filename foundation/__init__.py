@@ -1,1 +1,1 @@
-"""What every room stands on: errors, whole files, digests, progress."""
+"""The ground floor that all folders use: errors, whole files, digests, progress."""

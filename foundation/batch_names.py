@@ -1,4 +1,4 @@
-"""What tensors of a batch are called beside their columns.
+"""Names of a batch's tensors that are no columns.
 
 A ragged column is passed as two tensors, named after it, as Merlin's loader has it:
 

@@ -1,4 +1,4 @@
-"""What XLA compiles to another form than TensorFlow runs."""
+"""Operations that have another form where XLA compiles them."""
 
 from __future__ import annotations
 

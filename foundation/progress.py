@@ -1,4 +1,4 @@
-"""What a person sees of long work: phases with their rows, passes with their steps, time left."""
+"""Progress of long work, for a person: phases with rows, passes with steps, time left."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from .exceptions import MerlinSimError
 
 @dataclass(frozen=True)
 class Setting:
-    """What is known of a setting beside its name, its type and its default."""
+    """Help, choices and bounds of a setting, beside its name, type and default."""
 
     help: str
     """Its line in the help of the command line."""

@@ -1,4 +1,4 @@
-"""What every family shares: a block that reads columns, the logit over it, and a model of both."""
+"""Parts that all families share: a block that reads columns, the logit over it, a model of both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a family of models is: all that training, serving and the command line know of one."""
+"""A family of models: all that training, serving and the command line know of one."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _module(name: str) -> ast.Module:
 
 
 class Request(Enum):
-    """What a served request is made of."""
+    """Form of a served request."""
 
     EVENTS = "events"
     """A user with a history, and many candidates."""
@@ -112,7 +112,7 @@ class Family:
     served: tuple[str, ...]
     """The channels that inference reads."""
     request: Request
-    """What a served request is made of."""
+    """Form of a served request."""
     losses: tuple[str, ...] = ("total_loss",)
     """Names of the losses; the first is what is minimised."""
     metrics: tuple[str, ...] = METRICS

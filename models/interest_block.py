@@ -1,4 +1,4 @@
-"""What DIN, DIEN, SIM and its kin share: a block, and a Merlin model of it."""
+"""Base of DIN, DIEN, SIM and its kin: a block, and a Merlin model of it."""
 
 from __future__ import annotations
 

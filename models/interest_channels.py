@@ -1,4 +1,4 @@
-"""What the models read from a Merlin schema: the columns of each channel, as ids."""
+"""Columns of each channel, as ids, that the models read from a Merlin schema."""
 
 from __future__ import annotations
 

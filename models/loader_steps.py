@@ -17,7 +17,7 @@ from ..parallel.steps.sample_batch import Make
 
 
 class Executed(NamedTuple):
-    """What the steps of an execution report, [steps, ...] each; it is on the device still."""
+    """Results of the steps of an execution, [steps, ...] each; still on the device."""
 
     losses: tf.Tensor
     """[steps, losses] Of the global batch, in the model's order; the first is minimised."""
@@ -87,7 +87,7 @@ class MadeOf:
 
 
 class Graphs:
-    """What was compiled, by what it depends on: a plain object, so that Keras tracks nothing."""
+    """Compiled functions, by what they depend on: a plain object, so that Keras tracks nothing."""
 
     def __init__(self) -> None:
         """Begin with none."""

@@ -1,4 +1,4 @@
-"""What is minimised: the published objective or a loss of one's own, and what is reported of it."""
+"""Objectives: the published one or a loss of one's own, and what is reported of it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ Loss = Callable[[tf.Tensor, tf.Tensor, tf.Tensor | None], tf.Tensor]
 
 @dataclass(frozen=True)
 class EvaluatedLoss:
-    """What the evaluated logit costs, and how much that counts in the objective."""
+    """Loss of the evaluated logit, and its weight in the objective."""
 
     cost: Loss = binary_cross_entropy
     """Published: binary cross-entropy of the logit."""
@@ -135,7 +135,7 @@ def _of_probabilities(loss: Any) -> Loss:
 
 
 class Outputs(NamedTuple):
-    """What a forward pass gives, a block's and a model's; at inference hidden layer and logits."""
+    """Outputs of a forward pass, a block's and a model's; at inference hidden layer and logits."""
 
     hidden: tf.Tensor
     """The last hidden layer, of which the evaluated logit is made: [samples, dim]."""

@@ -1,4 +1,4 @@
-"""What `fit`, `evaluate` and `predict` are given, as the models take it."""
+"""Inputs of `fit`, `evaluate` and `predict`, as the models take them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be set of each model, with the published defaults, checked at construction."""
+"""Options of each model, with the published defaults, checked at construction."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ SHORT_LENGTH = 10
 
 @dataclass(frozen=True)
 class ModelOptions(CheckedOptions):
-    """What every model has."""
+    """Options of every model."""
 
     stage_two_mlp_dims: tuple[int, ...] = (200, 80)
     """Hidden sizes of the classifier whose logit is evaluated."""
@@ -130,7 +130,7 @@ class ModelOptions(CheckedOptions):
 
 @dataclass(frozen=True)
 class WholeHistoryOptions(ModelOptions):
-    """What can be set of every model that attends to the whole history at once."""
+    """Options of every model that attends to the whole history at once."""
 
     attention_sums: bool = False
     """Whether the classifier reads attention without a softmax, too: see
@@ -139,7 +139,7 @@ class WholeHistoryOptions(ModelOptions):
 
 @dataclass(frozen=True)
 class DINOptions(WholeHistoryOptions):
-    """What can be set of DIN."""
+    """Options of DIN."""
 
     attention: str = field(default="dot", metadata=one_of(ATTENTIONS))
     """How a position is scored: ``"dot"`` or ``"activation_unit"``."""
@@ -150,7 +150,7 @@ class DINOptions(WholeHistoryOptions):
 
 @dataclass(frozen=True)
 class STCAOptions(WholeHistoryOptions):
-    """What can be set of STCA."""
+    """Options of STCA."""
 
     layers: int = 2
     """How many layers of attention there are; each reads what those before it found."""
@@ -168,7 +168,7 @@ class STCAOptions(WholeHistoryOptions):
 
 @dataclass(frozen=True)
 class DIENOptions(ModelOptions):
-    """What can be set of DIEN."""
+    """Options of DIEN."""
 
     aux_mlp_dims: tuple[int, ...] = field(default=(100, 50), metadata=AT_LEAST_ONE)
     """Hidden sizes of the auxiliary network."""
@@ -226,7 +226,7 @@ SHORT_HISTORIES = ("dien", "attention", "none")
 
 @dataclass(frozen=True)
 class SearchedOptions(DIENOptions):
-    """What can be set of every model that searches a long history."""
+    """Options of every model that searches a long history."""
 
     least_long = 1
     stage_one: bool = True
@@ -262,7 +262,7 @@ PUBLISHED_SEARCHES = ("soft", "hard")
 
 @dataclass(frozen=True)
 class SIMOptions(SearchedOptions):
-    """What can be set of SIM."""
+    """Options of SIM."""
 
     top_k: int = 50
     """Positions of the long history that the search keeps at most."""
@@ -302,7 +302,7 @@ def _searches() -> list[str]:
 
 @dataclass(frozen=True)
 class LongOptions(SearchedOptions):
-    """What the three share: without a first stage, the short history read by attention."""
+    """Options that ETA, SDIM and TWIN share: no first stage, short history by attention."""
 
     stage_one: bool = False
     """Whether a first stage is trained beside what is evaluated."""
@@ -314,7 +314,7 @@ class LongOptions(SearchedOptions):
 
 @dataclass(frozen=True)
 class ETAOptions(LongOptions):
-    """What can be set of ETA."""
+    """Options of ETA."""
 
     top_k: int = 48
     """Positions of the long history that the search keeps at most."""
@@ -324,7 +324,7 @@ class ETAOptions(LongOptions):
 
 @dataclass(frozen=True)
 class SDIMOptions(LongOptions):
-    """What can be set of SDIM."""
+    """Options of SDIM."""
 
     hashes: int = 32
     """Number of hashes of a position."""
@@ -336,7 +336,7 @@ class SDIMOptions(LongOptions):
 
 @dataclass(frozen=True)
 class TWINOptions(LongOptions):
-    """What can be set of TWIN."""
+    """Options of TWIN."""
 
     top_k: int = 100
     """How many distinct positions of the long history the search keeps at most, over all heads."""
@@ -352,7 +352,7 @@ AnyRankingOptions = TypeVar("AnyRankingOptions", bound="RankingOptions")
 
 @dataclass(frozen=True)
 class RankingOptions(CheckedOptions):
-    """What both models have."""
+    """Options that DLRM and DCNv2 share."""
 
     embedding_dim: int = 128
     """Length of the vector of one feature."""
@@ -370,7 +370,7 @@ class RankingOptions(CheckedOptions):
 
 @dataclass(frozen=True)
 class DLRMOptions(RankingOptions):
-    """What can be set of DLRM."""
+    """Options of DLRM."""
 
     def __post_init__(self) -> None:
         """Require vectors that can be multiplied with each other."""
@@ -382,7 +382,7 @@ class DLRMOptions(RankingOptions):
 
 @dataclass(frozen=True)
 class DCNv2Options(RankingOptions):
-    """What can be set of DCNv2."""
+    """Options of DCNv2."""
 
     embedding_dims: tuple[int, ...] | None = field(
         default=None, metadata={"check": or_none(AT_LEAST_ONE["check"])}
@@ -409,7 +409,7 @@ class DCNv2Options(RankingOptions):
 
 @dataclass(frozen=True)
 class TwoTowerOptions(CheckedOptions):
-    """What can be set of the two towers."""
+    """Options of the two towers."""
 
     tower_dim: int = 64
     """Length of a user's and of an item's vector, which the index holds."""

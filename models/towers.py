@@ -212,7 +212,7 @@ class TwoTowerBlock(ColumnsBlock[TwoTowerOptions]):
 
 
 class TwoTowerOutputs(NamedTuple):
-    """What a forward pass gives."""
+    """Outputs of a forward pass."""
 
     logits: tf.Tensor
     """The cosine over the temperature: [samples, 1], float32; orders a user's items."""

@@ -1,4 +1,4 @@
-"""What every model of this package does as a Keras model: compile, fit, evaluate and predict."""
+"""Base of every model of this package as a Keras model: compile, fit, evaluate and predict."""
 
 from __future__ import annotations
 

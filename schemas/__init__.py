@@ -1,4 +1,4 @@
-"""What a dataset is: feature specs, channel contracts, Merlin schemas. No TensorFlow here."""
+"""Descriptions of datasets: feature specs, channels, Merlin schemas. No TensorFlow here."""
 
 SPEC_FILE = "feature_spec.yaml"
 SCHEMA_FILE = "schema.pbtxt"

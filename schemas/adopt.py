@@ -53,7 +53,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class PublishedColumns:
-    """What each column of the layout is."""
+    """Columns of the published layout, by what they hold."""
 
     label: str
 
@@ -66,7 +66,7 @@ class PublishedColumns:
 
 @dataclass(frozen=True)
 class FileCheck:
-    """What came of checking one file."""
+    """Result of checking one file."""
 
     problems: list[Problem]
     """The first fault of each column that has one."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Channel:
-    """What a family expects of one of its channels."""
+    """Requirements of a family for one of its channels."""
 
     fewest: int = 0
     """How many features there must be at least."""

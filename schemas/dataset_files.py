@@ -24,7 +24,7 @@ SECONDS, TAKEN = "seconds", "taken"
 
 
 class Kind(NamedTuple):
-    """What a column may hold."""
+    """Kind of values that a column may hold."""
 
     is_list: bool
     dtype: str

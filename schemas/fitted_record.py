@@ -1,4 +1,4 @@
-"""What a saved workflow says of a log of behaviour, read from its JSON alone."""
+"""Record of a log in a saved workflow, read from its JSON alone."""
 
 from __future__ import annotations
 

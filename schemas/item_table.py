@@ -1,4 +1,4 @@
-"""What is known of each item, by id: how often it was taken, and its features' ids."""
+"""Table of items, by id: how often each was taken, and its features' ids."""
 
 from __future__ import annotations
 

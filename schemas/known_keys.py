@@ -44,7 +44,7 @@ class KnownKeys:
 
 @dataclass(frozen=True)
 class IdsNote:
-    """What the ids of a dataset mean, in short."""
+    """Note of what the ids of a dataset mean."""
 
     domains: Mapping[str, KnownKeys]
     """By the name of a domain, which is that of its embedding table."""

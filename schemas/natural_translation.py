@@ -1,4 +1,4 @@
-"""What a FeatureSpec and a Merlin schema say in common, each in its own terms.
+"""Facts that a FeatureSpec and a Merlin schema have in common, each in its own terms.
 
 A feature's dtype, cardinality and length become a column's dtype, domain and value count; a
 channel becomes tags. What only one of the two can say is not looked at here:

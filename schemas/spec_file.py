@@ -23,7 +23,7 @@ CHUNK_KEYS = ("type", "features", "files")
 
 @dataclass
 class SpecReading:
-    """What came of reading a spec."""
+    """Result of reading a spec."""
 
     spec: FeatureSpec | None
     """The spec, with stand-ins for what had the wrong shape; None where there are no sections."""

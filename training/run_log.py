@@ -1,4 +1,4 @@
-"""What a run reports: log.json for programs, one live line per epoch for a person, TensorBoard.
+"""Log of a run: log.json for programs, one live line per epoch for a person, TensorBoard.
 
 The published log is a line ``DLLL {...}`` for each step, epoch and run, as DLLogger writes it:
 

@@ -361,7 +361,7 @@ class BehaviourColumns:
 
 
 def roles_of_labels(labels: Any) -> Any:
-    """What labels alone say: what was taken joins the history, and all are samples."""
+    """Return roles by labels alone: what was taken joins the history, all are samples."""
     return labels * (TAKEN - SHOWN) + SHOWN
 
 

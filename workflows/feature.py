@@ -1,4 +1,4 @@
-"""What columns of a log may become beside ids, and what that is called in a dataset."""
+"""Features that columns of a log may become beside ids, and their names in a dataset."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ COUNT, POPULARITY, RECENCY, TARGET = ENCODINGS = ENCODING_KINDS
 
 @dataclass(frozen=True)
 class Encoding:
-    """What was seen of an item's key before a sample's own time, of all users."""
+    """Encodings of an item's key by all users' rows before a sample's own time."""
 
     column: str
     """The item, or one of its features."""
@@ -224,7 +224,7 @@ SINCE_SUFFIX = "_since_pos"
 
 @dataclass(frozen=True)
 class FeatureSet:
-    """What ``--features`` names; nothing by default.
+    """Features that ``--features`` names; none by default.
 
     >>> features = FeatureSet((Number("price", ITEM), Time("when", INTERACTION, ("hour",))))
     >>> features.target_numbers, features.beside_user

@@ -1,4 +1,4 @@
-"""What part interactions play, where samples stand among them, and what orders equal times."""
+"""Roles of interactions, places of samples among them, and the order of equal times."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .rules import HASH_ORDER, ITEM_ORDER, UNKNOWN_ORDER, SampleRules
 
 @dataclass(frozen=True)
 class SamplePlaces:
-    """Where the samples stand among the interactions of all histories, and what was before them.
+    """Places of samples among the interactions of all histories, and what was before them.
 
     What was taken is what joins the history.
     """

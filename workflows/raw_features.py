@@ -25,7 +25,7 @@ from .times import EXPECTED_DATE, circle_of, seconds_of
 
 @dataclass(frozen=True)
 class ReadFeature:
-    """What was read of a column."""
+    """Values that were read of a column."""
 
     name: str
     stored: dict[str, pa.Array]

@@ -1,4 +1,4 @@
-"""Where the work runs: in this process, on a local Dask cluster, or on a running one."""
+"""Schedulers: work runs in this process, on a local Dask cluster, or on a running one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the vectors of several features say together."""
+"""Interactions of the vectors of several features."""
 
 from __future__ import annotations
 

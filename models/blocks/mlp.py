@@ -1,4 +1,4 @@
-"""What the networks here are made of: a fused product, PReLU, and layers of both."""
+"""Layers of the networks here: a fused product, PReLU, and both together."""
 
 from __future__ import annotations
 

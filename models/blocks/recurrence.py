@@ -219,7 +219,7 @@ def _evolved(state: tf.Tensor, half_keep: tf.Tensor, *products: tf.Tensor) -> tf
 
 
 class Evolution(NamedTuple):
-    """What interest evolution gives."""
+    """Outputs of interest evolution."""
 
     final_state: tf.Tensor
     """The interest in each candidate at the end: [users, candidates, units]."""
@@ -329,7 +329,7 @@ class InterestEvolution(ConfiguredBlock):
 
 
 class AuxiliaryLogits(NamedTuple):
-    """What the auxiliary network thinks of each next position; each [rows, short - 1]."""
+    """Logits of the auxiliary network for each next position; each [rows, short - 1]."""
 
     click: tf.Tensor
     """Logits of the items that were clicked next, float32."""

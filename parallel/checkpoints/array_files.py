@@ -133,7 +133,7 @@ ENTRY_HEADER = 30
 
 @dataclass(frozen=True)
 class StoredPart:
-    """Where a part of an array stands."""
+    """Place of a part of an array in its file."""
 
     file: str
     rows: IndexRange
@@ -162,7 +162,7 @@ class StoredArray:
 
 @dataclass(frozen=True)
 class WrittenFile:
-    """What one rank wrote; small enough to be sent to the rank that writes the manifest."""
+    """File that one rank wrote; small enough to be sent to the rank of the manifest."""
 
     name: str
     sha256: str

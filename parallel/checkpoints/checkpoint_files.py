@@ -38,7 +38,7 @@ class CheckpointError(MerlinSimError):
 
 @dataclass(frozen=True)
 class SavedCheckpoint:
-    """What one directory holds."""
+    """A checkpoint's directory, read and compared with its digests."""
 
     path: Path
     facts: dict[str, Any]

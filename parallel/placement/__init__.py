@@ -1,1 +1,1 @@
-"""Where embedding tables live: which rank has which rows and columns, and what that costs."""
+"""Placement of embedding tables: which rank has which rows and columns, and what that costs."""

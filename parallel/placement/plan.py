@@ -1,4 +1,4 @@
-"""What a run wants of a plan of its embedding tables, and what a plan says of each rank."""
+"""Plans of embedding tables: what a run asks of one, and what it says of each rank."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ class Placed:
 
 @dataclass(frozen=True)
 class Plan:
-    """Where all tables are."""
+    """Placement of all tables."""
 
     ranks: int
     tables: tuple[Placed, ...]
@@ -182,7 +182,7 @@ CUTS = ("auto", *(cut.value for cut in Cut))
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a plan is for."""
+    """The run that a plan is for."""
 
     ranks: int
     samples: int

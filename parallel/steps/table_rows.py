@@ -1,4 +1,4 @@
-"""Where the rows of a table that a batch names several times are added up.
+"""Sums of the gradients of rows that a batch names several times.
 
 Within the lookup, as a rule (:mod:`merlin_sim.models.blocks.embeddings.table_lookup`). But XLA
 makes ``tf.unique`` a loop that takes one id after the other: on a processor that is quick, a GPU
@@ -19,7 +19,7 @@ import tensorflow as tf
 
 
 class TableGradient(Enum):
-    """What a lookup gives a table as its gradient."""
+    """Form of the gradient that a lookup gives a table."""
 
     EACH_ROW_ONCE = "each row once"
     """The rows that the batch names, those named several times added up."""

@@ -24,7 +24,7 @@ from .table_rows import (
 
 
 class StepResult(NamedTuple):
-    """What a step returns; losses are those of the global batch."""
+    """Result of a step; losses are those of the global batch."""
 
     losses: tf.Tensor
     """In the model's order; the first is what is minimised."""

@@ -1,4 +1,4 @@
-"""What ``merlin-sim train`` adds to Keras's ``fit``: callbacks, for a notebook too.
+"""Callbacks that ``merlin-sim train`` adds to Keras's ``fit``, for a notebook too.
 
     model.compile("adam", metrics=[ms.metrics.AUC()])
     model.fit(dataset, batch_size=4096, epochs=3, callbacks=[

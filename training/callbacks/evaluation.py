@@ -25,7 +25,7 @@ from .checkpoint import leave
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What the model is worth after some steps."""
+    """Metrics of the model after some steps."""
 
     steps: int
     test: EvaluationResult

@@ -1,4 +1,4 @@
-"""What ends a training before its last epoch, and what watches over it."""
+"""Callbacks that end a training before its last epoch or watch over it."""
 
 from __future__ import annotations
 

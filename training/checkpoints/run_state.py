@@ -1,4 +1,4 @@
-"""What a run is at one moment: weights, optimizer, position; to and from a checkpoint."""
+"""State of a run: weights, optimizer, position; to and from a checkpoint."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Position:
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What must be the same for a run to be resumed from a checkpoint, under the names there."""
+    """Facts that must be the same to resume a run, under the names of a checkpoint."""
 
     model_type: str
     model_options: dict[str, Any]

@@ -98,7 +98,7 @@ SAMPLES_AT_ONCE = 1 << 18
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """What is known of a model after one pass over the test data."""
+    """Metrics of a model after one pass over the test data."""
 
     rows: int
     auc: float | None

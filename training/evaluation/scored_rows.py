@@ -73,7 +73,7 @@ NONE = -1
 
 
 class Places(NamedTuple):
-    """Where samples stand, [samples] int64 each."""
+    """Places of samples, [samples] int64 each."""
 
     rows: Array
     """Their rows among those of the mapping's files, from 0; of users, the rows of the users."""

@@ -1,1 +1,1 @@
-"""What a run reports: its log, and figures and pages about it."""
+"""Reports of runs: the log, and figures and pages about it."""

@@ -20,7 +20,7 @@ FEWEST = 4
 
 
 class Tested(NamedTuple):
-    """What a test says."""
+    """Result of a significance test."""
 
     statistic: float
     """The largest distance of two distribution functions."""
@@ -85,7 +85,7 @@ BEYOND_USERS = "beyond users"
 
 @dataclass(frozen=True)
 class Difference:
-    """What a setting's mean is above the reference's, with intervals of 95%."""
+    """Difference of a setting's mean from the reference's, with intervals of 95%."""
 
     mean: float
     over_users: tuple[float, float] | None

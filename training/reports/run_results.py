@@ -1,4 +1,4 @@
-"""What a results directory holds: steps and epochs of the log, curves, facts; its measures."""
+"""Content of a results directory: steps and epochs of the log, curves, facts; its measures."""
 
 from __future__ import annotations
 

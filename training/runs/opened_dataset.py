@@ -1,4 +1,4 @@
-"""What can be wrong with a run's directories, found without TensorFlow: before heavy work."""
+"""Checks of a run's directories, without TensorFlow: before heavy work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What training and inference have in common: a model, its test data, and where results go."""
+"""Parts that training and inference share: a model, its test data, and where results go."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EVALUATION = "evaluation.json"
 
 @dataclass
 class RunParts:
-    """What a run has when its model is built."""
+    """Parts of a run when its model is built."""
 
     config: RunConfig
     ranks: Ranks

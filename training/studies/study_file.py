@@ -52,7 +52,7 @@ Values = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Search:
-    """What a search tries."""
+    """Space and budget of a search."""
 
     trials: int
     space: Mapping[str, Range | Values]

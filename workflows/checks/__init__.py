@@ -1,1 +1,1 @@
-"""What a dataset holds that training would suffer from, found before any training."""
+"""Checks of a dataset for what would spoil training, before any training."""

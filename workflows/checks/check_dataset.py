@@ -33,7 +33,7 @@ TEST = "test"
 
 @dataclass
 class MappingCounts:
-    """What is counted of the rows of one mapping."""
+    """Counts of the rows of one mapping."""
 
     users: UserCounts
     rows: int = 0

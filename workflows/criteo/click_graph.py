@@ -41,7 +41,7 @@ LOG = "criteo"
 
 @dataclass(frozen=True)
 class CriteoRules:
-    """What decides which keys have ids of their own."""
+    """Rules by which keys have ids of their own."""
 
     thresholds: tuple[int, ...]
     """For each column of keys, how often a key must have been seen."""

@@ -179,7 +179,7 @@ class RawPart:
 
 @dataclass(frozen=True)
 class BlockRead:
-    """What came of a block."""
+    """Result of reading a block."""
 
     number: int
     rows: list[tuple[Path, int]]

@@ -88,7 +88,7 @@ def leaves(values: pa.Array) -> pa.Array:
 
 @dataclass(frozen=True)
 class KeyCount:
-    """What is to be done to count the keys of groups of columns and to write them.
+    """Work of counting the keys of groups of columns and writing them.
 
     Two phases of tasks: first each partition is counted, then each group's keys are written.
     """

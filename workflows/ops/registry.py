@@ -117,7 +117,7 @@ def operators_with(more: Iterable[type[Operator]]) -> dict[str, type[Operator]]:
 
 
 def names_of_classes() -> dict[type[Operator], str]:
-    """What files call the registered classes."""
+    """Return the names of the registered classes in files."""
     return {cls: name for name, cls in _registered.items()}
 
 

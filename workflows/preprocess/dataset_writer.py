@@ -147,7 +147,7 @@ ZSTD_LEVEL = 1  # lower ones store ids that hardly repeat as they are, one byte 
 
 @dataclass
 class WrittenUsers:
-    """What users' rows hold, in numbers."""
+    """Numbers of users, interactions and samples in users' rows."""
 
     users: int = 0
     read: int = 0

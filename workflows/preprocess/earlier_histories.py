@@ -138,7 +138,7 @@ COUNTED = (ROLE, TAKEN_SO_FAR, SAMPLES_SO_FAR)
 
 @dataclass(frozen=True)
 class EarlierHistories:
-    """What a dataset keeps of its users' histories, as its workflow.json says."""
+    """Histories of a dataset's users that it keeps, as its workflow.json says."""
 
     directory: Path
     """The dataset."""

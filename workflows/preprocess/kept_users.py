@@ -130,7 +130,7 @@ items that are not among them."""
 
 @dataclass(frozen=True)
 class KeptBucket:
-    """What is left of a bucket."""
+    """Rows that are left of a bucket."""
 
     bucket: int
     users: int

@@ -1,4 +1,4 @@
-"""What is to become of which log, who does the work, and what is refused before it begins."""
+"""Settings of a run: which log becomes what, who does the work, what is refused at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run of preprocessing did, in numbers and in sentences."""
+"""Summary of a run of preprocessing, in numbers and in sentences."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ BLOCK = 1 << 40
 
 @dataclass(frozen=True)
 class DealtPiece:
-    """What came of one piece of the log."""
+    """Result of dealing one piece of the log to buckets."""
 
     block: int
     rows: int

@@ -33,7 +33,7 @@ Int32Array = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, kw_only=True)
 class PlantedBehaviour:
-    """What users of a synthetic log do.
+    """Behaviour of the users of a synthetic log.
 
     Every interaction has one of three reasons. With probability ``long_term`` the user comes
     back to one of a few lifelong interests (categories), each in its turn, so that the last
@@ -100,7 +100,7 @@ class Interactions:
 
 @dataclass(frozen=True)
 class RawFiles:
-    """What `synthesize` wrote, in numbers."""
+    """Numbers of what `synthesize` wrote."""
 
     interactions: int
     users: int

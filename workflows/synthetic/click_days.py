@@ -36,7 +36,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class PlantedClicks:
-    """What decides the clicks of a synthetic log.
+    """Settings that decide the clicks of a synthetic log.
 
     The logit of a click is a sum over keys, over pairs of keys and over numbers. What a key says
     follows from its column and its rank alone, so that it is the same on every day.

@@ -1,4 +1,4 @@
-"""What all synthesizers share: power laws, keys, and lines of raw files."""
+"""Parts that all synthesizers share: power laws, keys, and lines of raw files."""
 
 from __future__ import annotations
 

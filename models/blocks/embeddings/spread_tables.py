@@ -107,7 +107,7 @@ def current_spread() -> Spread | None:
 
 @dataclass(frozen=True)
 class TablePart:
-    """What a variable of this rank is a part of."""
+    """The part of a table that a variable of this rank holds."""
 
     shard: Shard
     rows: int
@@ -183,7 +183,7 @@ def placed_table(spread: Spread, name: str, rows: int, width: int) -> tf.keras.l
 
 
 class Asked(NamedTuple):
-    """What a batch wants of one table."""
+    """Rows of one table that a batch asks for, by rank."""
 
     ids: list[tf.Tensor]
     """Rank -> the ids that it is asked for, counted from its first row."""

@@ -1,4 +1,4 @@
-"""What each candidate may see of a history, as its long and its short part."""
+"""The part of a history that each candidate may see, split into long and short."""
 
 from __future__ import annotations
 

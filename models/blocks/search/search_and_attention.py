@@ -1,4 +1,4 @@
-"""What a search unit and an attention unit promise each other, and the table of both.
+"""Contract of search units and attention units, and the table of both.
 
 A search unit marks positions of a long history; an attention unit makes vectors of the positions
 marked. Either can be exchanged without the other. Two things may pass between them beside the
@@ -66,7 +66,7 @@ class DotWeights(NamedTuple):
 
 
 class SearchResult(NamedTuple):
-    """What a search found in a long history."""
+    """Positions that a search found in a long history."""
 
     selected: tf.Tensor
     """The positions kept, all of them real and seen: [users, candidates, long], bool, or one row
