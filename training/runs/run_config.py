@@ -127,7 +127,7 @@ class RunConfig:
     loss_scale: float | None = setting(
         None, "Static scale of the loss under --amp; 0: dynamic.", above=0, off=0
     )
-    xla: bool = setting(False, "Compile with XLA (on CPU: over 20 s before the first step).")
+    xla: bool = setting(False, "Compile with XLA (on CPU: over 20 s, once).")
     drop_remainder: bool = setting(
         False, "Leave out rows that do not fill a global batch in training."
     )
