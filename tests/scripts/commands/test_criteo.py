@@ -52,13 +52,6 @@ def test_the_same_seed_writes_the_same_bytes_plain_or_gzipped(raw, tmp_path):
     assert gzip.decompress(one.read_bytes()) == (raw / "day_1").read_bytes()
 
 
-def test_the_dataset_is_dlrms(dataset):
-    spec = DatasetDirectory.open(dataset, model="dlrm").spec
-    sizes = {name: len(names) for name, names in spec.channel_spec.items()}
-    assert sizes == {"label": 1, "categorical": 26, "numerical": 13}
-    assert spec.feature_spec["cat_3"].cardinality < spec.feature_spec["cat_2"].cardinality
-
-
 @pytest.fixture
 def encoder(dataset, tmp_path, monkeypatch):
     """What makes requests of a servable; its model is left out."""
@@ -77,7 +70,12 @@ def lines_of(raw):
         yield row | {f"cat_{n}": key or None for n, key in enumerate(values[13:])}
 
 
+@pytest.mark.slow
 def test_lines_of_the_log_become_what_the_model_was_tested_on(raw, dataset, encoder):
+    spec = DatasetDirectory.open(dataset, model="dlrm").spec
+    sizes = {name: len(names) for name, names in spec.channel_spec.items()}
+    assert sizes == {"label": 1, "categorical": 26, "numerical": 13}
+    assert spec.feature_spec["cat_3"].cardinality < spec.feature_spec["cat_2"].cardinality
     rows = list(lines_of(raw))
     assert any(value is None for row in rows for value in row.values())
     encoded = [encoder.encode(encoder.parse(row)).targets for row in rows]
@@ -88,17 +86,9 @@ def test_lines_of_the_log_become_what_the_model_was_tested_on(raw, dataset, enco
             columns[name] += values
     for name, expected in columns.items():
         assert [row[name].item() for row in encoded] == expected, name
-
-
-@pytest.mark.slow
-def test_cells_of_a_line_are_read_alike(raw, encoder):
-    row = next(lines_of(raw))
+    row = rows[0]
     cells = {name: "" if value is None else str(value) for name, value in row.items()}
     assert encoder.from_cells(cells) == row
-
-
-def test_numbers_that_no_log_has_are_refused(raw, encoder):
-    row = next(lines_of(raw))
     for value, said in [
         (-3, "num_2: expected a number of at least -2: log"),
         ("3", "num_2: expected a number, received '3'"),
@@ -129,14 +119,13 @@ def test_options_that_cannot_be_are_refused_before_work(raw, tmp_path):
         with pytest.raises(MerlinSimError, match=said):
             preprocess(raw, tmp_path / "data", *options)
     assert not list(tmp_path.iterdir())
-
-
-def test_options_of_other_logs_are_not_dropped(tmp_path):
-    words = ["data", "synthesize", "--users", "5", "criteo", "--output", str(tmp_path / "raw")]
-    result = CliRunner().invoke(main.cli, words)
-    assert result.exit_code == 2 and "--users: options of `criteo` stand behind it" in result.output
-    result = CliRunner().invoke(main.cli, ["data", "synthesize"])
-    assert result.exit_code == 2 and "Missing option '--output'" in result.output
+    mixed = ["data", "synthesize", "--users", "5", "criteo", "--output", str(tmp_path / "raw")]
+    for words, said in (
+        (mixed, "--users: options of `criteo` stand behind it"),
+        (["data", "synthesize"], "Missing option '--output'"),
+    ):
+        result = CliRunner().invoke(main.cli, words)
+        assert result.exit_code == 2 and said in result.output
 
 
 def test_the_summary_says_which_rows_were_fitted_on_and_that_nothing_validates(raw, tmp_path):

@@ -39,12 +39,17 @@ def drift(place, reference, new, *more):
     return answer("drift", *datasets, "--output", place / "out", *more)
 
 
-def test_the_same_data_have_not_drifted(place):
+@pytest.mark.slow
+def test_the_same_data_have_not_drifted_and_other_scores_have(place):
     found = drift(place, "old", "old")
     assert found.returncode == 0 and "nothing has drifted" in found.stdout, found.stderr
     document = json.loads((place / "out/drift.json").read_text())
     assert document["drifted"] == [] and document["reference"] == document["new"]
     assert (place / "out/drift.html").is_file() and (place / "out/distances.png").is_file()
+    given = ["--reference_scores", place / "low", "--new_scores", place / "high"]
+    found = drift(place, "old", "old", *given)
+    assert found.returncode == 1 and "drifted: score\n" in found.stdout
+    assert "KS 1.000" in found.stdout
 
 
 @pytest.mark.slow
@@ -61,14 +66,6 @@ def test_ids_that_came_are_drift_beyond_the_bound(place):
     assert drift(place, "old", "grown", *wide).returncode == 0
     found = drift(place, "old", "grown", *wide[:4], "--leave_out", "who,thing,kind")
     assert found.returncode == 0 and "\nwho" not in found.stdout
-
-
-@pytest.mark.slow
-def test_scores_of_runs_are_compared(place):
-    given = ["--reference_scores", place / "low", "--new_scores", place / "high"]
-    found = drift(place, "old", "old", *given)
-    assert found.returncode == 1 and "drifted: score\n" in found.stdout
-    assert "KS 1.000" in found.stdout
 
 
 @pytest.fixture

@@ -78,31 +78,27 @@ def one_of_the_package(monkeypatch):
     CONTRACTS.pop("logistic", None)
 
 
-def test_a_family_of_the_package_is_known_by_its_name(one_of_the_package, dataset):
+@pytest.mark.slow
+def test_a_family_of_the_package_is_known_by_its_name_and_trains(
+    one_of_the_package, dataset, tmp_path
+):
     opened = DatasetDirectory.open(dataset, model=one_of_the_package)
     assert CONTRACTS[one_of_the_package] is FAMILY.contract
     found = channels_of(to_merlin_schema(opened.spec))
     assert found == {"label": ["sold"], FACTORS: ["color", "size"]}
     with pytest.raises(MerlinSimError, match=f"a channel of sim.*{FACTORS}"):
         DatasetDirectory.open(dataset, model="sim")
-
-
-def test_a_spec_is_checked_for_either(one_of_the_package, dataset):
     for name in (one_of_the_package, NAME):
         assert f"fits {name}" in run("data", "spec", "validate", dataset, "--model_type", name)
     with pytest.raises(MerlinSimError, match=f"should be one of .*{one_of_the_package}.*'mind'"):
         run("data", "spec", "validate", dataset, "--model_type", "mind")
-
-
-@pytest.mark.slow
-def test_a_family_of_the_package_trains(one_of_the_package, dataset, tmp_path):
     arguments = ["--dataset_dir", dataset, "--results_dir", tmp_path, "--global_batch_size", 200]
     run("train", *arguments, "--model_type", one_of_the_package, "--epochs", 1)
     (epoch,) = entries(tmp_path, "epoch")
     assert {"log_loss", "test_auc", "test_log_loss"} <= set(epoch)
 
 
-def test_what_is_logged_is_the_family_s(trained):
+def test_what_is_logged_is_the_family_s_and_inference_finds_it_again(dataset, trained, tmp_path):
     steps, (*_, last) = entries(trained / "results", "step"), entries(trained / "results", "epoch")
     assert len(steps) == 40 and steps[-1]["log_loss"] < steps[0]["log_loss"]
     assert {"log_loss", "test_auc", "test_log_loss"} <= set(last)
@@ -110,6 +106,10 @@ def test_what_is_logged_is_the_family_s(trained):
     assert last["test_auc"] > 0.75
     config = (trained / "results/config.yaml").read_text()
     assert f"model_type: {NAME}" in config and "start=0.25" in config
+    arguments = ["--dataset_dir", dataset, "--load_checkpoint_path", trained / "saved"]
+    run("inference", *arguments, "--results_dir", tmp_path)
+    (found,) = entries(tmp_path, "inference")
+    assert found["test_auc"] == last["test_auc"]
 
 
 @pytest.mark.slow
@@ -125,13 +125,6 @@ def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(dataset, trained, tmp_pa
     assert received == expected
     model = load_model(trained / "saved")
     assert [weight.shape.as_list() for weight in model.weights] == [[6], [4], []]
-
-
-def test_inference_scores_what_was_saved(dataset, trained, tmp_path):
-    arguments = ["--dataset_dir", dataset, "--load_checkpoint_path", trained / "saved"]
-    run("inference", *arguments, "--results_dir", tmp_path)
-    (found,) = entries(tmp_path, "inference")
-    assert found["test_auc"] == entries(trained / "results", "epoch")[-1]["test_auc"]
 
 
 def test_raw_rows_are_scored(dataset, trained, exported, tmp_path):
@@ -162,24 +155,6 @@ def test_raw_rows_are_scored(dataset, trained, exported, tmp_path):
     )
 
 
-def test_a_row_that_cannot_be_scored_is_named(exported, tmp_path):
-    source = tmp_path / "rows.jsonl"
-    arguments = ["--input", source, "--output", tmp_path / "scores.jsonl"]
-    for text, said in [
-        ('{"color": "red"}', "line 1: expected the key 'size'"),
-        ('{"color": 5, "size": 1}', "line 1: color: expected a string or null, received 5"),
-    ]:
-        source.write_text(text)
-        with pytest.raises(MerlinSimError, match=said):
-            run("score", exported, *arguments)
-
-
-def test_nothing_can_be_padded(dataset, trained, tmp_path):
-    arguments = ["--load_checkpoint_path", trained / "saved", "--dataset_dir", dataset, "--pad"]
-    with pytest.raises(MerlinSimError, match="`pad` is about histories"):
-        run("export", *arguments, "--output", tmp_path / "out")
-
-
 @pytest.mark.slow
 def test_the_server_s_models_answer(exported, tmp_path):
     """What runs inside Triton, without Triton: requests of ids, and rows as JSON."""
@@ -198,19 +173,32 @@ def test_the_server_s_models_answer(exported, tmp_path):
         assert (tmp_path / "models" / model.name / "config.pbtxt").is_file()
 
 
-def test_a_family_without_tables_is_not_spread(dataset, tmp_path):
-    with pytest.raises(MerlinSimError, match="has no tables that can be spread over ranks"):
-        train(dataset, tmp_path, "--tables", "spread")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--model_type", "mind"], "be one of .*, sim, or package.module:FAMILY. Received: 'mind'"),
+        (["--model_type", "no_such_module:FAMILY"], "No module named 'no_such_module'"),
+        (["--model_type", "logistic_family:NAME"], "should be a merlin_sim.models.family.Family"),
+        (["--model_type", "din"], f"a channel of din.*{FACTORS}"),
+        (["--model_type", NAME, "--tables", "spread"], "has no tables that can be spread over"),
+    ],
+)
+def test_what_is_no_family_or_cannot_be_done_with_it_is_refused(dataset, tmp_path, words, said):
+    more = ["--global_batch_size", 200, "--results_dir", tmp_path / "results"]
+    with pytest.raises(MerlinSimError, match=said):
+        run("train", "--dataset_dir", dataset, *words, *more)
 
 
-def test_what_is_no_family_is_refused(dataset, tmp_path):
-    arguments = ["--dataset_dir", dataset, "--results_dir", tmp_path]
-    for model_type, said in [
-        ("mind", "should be one of .*, sim, or package.module:FAMILY. Received: 'mind'"),
-        ("no_such_module:FAMILY", "cannot be imported: No module named 'no_such_module'"),
-        ("logistic_family:NAME", "should be a merlin_sim.models.family.Family"),
+def test_rows_that_cannot_be_scored_and_padding_are_refused(dataset, trained, exported, tmp_path):
+    arguments = ["--load_checkpoint_path", trained / "saved", "--dataset_dir", dataset, "--pad"]
+    with pytest.raises(MerlinSimError, match="`pad` is about histories"):
+        run("export", *arguments, "--output", tmp_path / "out")
+    source = tmp_path / "rows.jsonl"
+    arguments = ["--input", source, "--output", tmp_path / "scores.jsonl"]
+    for text, said in [
+        ('{"color": "red"}', "line 1: expected the key 'size'"),
+        ('{"color": 5, "size": 1}', "line 1: color: expected a string or null, received 5"),
     ]:
+        source.write_text(text)
         with pytest.raises(MerlinSimError, match=said):
-            run("train", *arguments, "--model_type", model_type)
-    with pytest.raises(MerlinSimError, match=f"a channel of din.*{FACTORS}"):
-        run("train", *arguments, "--model_type", "din")
+            run("score", exported, *arguments)

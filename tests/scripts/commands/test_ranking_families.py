@@ -15,7 +15,6 @@ from merlin_sim.models import load_model
 
 SMALL = ["--embedding_dim", 8, "--bottom_mlp_dims", "16,8", "--top_mlp_dims", "16,1"]
 OPTIONS = {"dlrm": SMALL, "dcnv2": [*SMALL, "--cross_layers", 2, "--cross_rank", 4]}
-every_model = pytest.mark.parametrize("model_type", list(OPTIONS))
 
 
 @pytest.fixture(scope="module")
@@ -31,48 +30,19 @@ def train(model_type, dataset, directory, *options):
     )
 
 
-@pytest.fixture(scope="module")
-def trained(dataset, tmp_path_factory):
-    """Run each model once, when a test first asks for it."""
-    directories = {}
-
-    def find(model_type):
-        if model_type not in directories:
-            directories[model_type] = tmp_path_factory.mktemp(model_type)
-            train(model_type, dataset, directories[model_type], "--epochs", 4)
-        return directories[model_type]
-
-    return find
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("model_type", "least"), [("dlrm", 0.8), ("dcnv2", 0.7)])
-def test_it_learns_what_two_columns_say_together(model_type, least, trained):
+def test_it_learns_what_two_columns_say_together_and_raw_rows_give_it(
+    model_type, least, dataset, tmp_path
+):
     """The number alone, which a sum of columns could weigh, gives 0.67."""
-    *_, last = entries(trained(model_type) / "results", "epoch")
+    train(model_type, dataset, tmp_path / "run", "--epochs", 4)
+    *_, last = entries(tmp_path / "run/results", "epoch")
     assert last["test_auc"] > least and "test_gauc" not in last
-
-
-@pytest.mark.slow
-def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(dataset, trained, tmp_path):
-    train("dlrm", dataset, tmp_path, "--epochs", 2)
-    resume = ["--load_checkpoint_path", tmp_path / "saved"]
-    train("dlrm", dataset, tmp_path, *resume, "--epochs", 4)
-    expected, received = (
-        {entry["step"]: entry["total_loss"] for entry in entries(directory / "results", "step")}
-        for directory in (trained("dlrm"), tmp_path)
-    )
-    assert received == expected
-
-
-@pytest.mark.slow
-@every_model
-def test_inference_and_raw_rows_give_what_was_trained(model_type, dataset, trained, tmp_path):
-    saved = trained(model_type) / "saved"
+    saved = tmp_path / "run/saved"
     arguments = ["--dataset_dir", dataset, "--load_checkpoint_path", saved]
     run("inference", *arguments, "--results_dir", tmp_path)
     (found,) = entries(tmp_path, "inference")
-    *_, last = entries(trained(model_type) / "results", "epoch")
     assert found["test_auc"] == last["test_auc"]
     run("export", *arguments, "--output", tmp_path / "servable")
     ids = {f"category_{place}": [1, 2] for place in (1, 2)}
@@ -91,6 +61,19 @@ def test_inference_and_raw_rows_give_what_was_trained(model_type, dataset, train
     columns = {name: np.array(values) for name, values in (ids | numbers).items()}
     logits = load_model(saved).forward({**columns, "category_0": np.array([5, 0])}).logits
     np.testing.assert_allclose(scores, 1 / (1 + np.exp(-logits.numpy()[:, 0])), rtol=1e-5)
+    if model_type == "dlrm":
+        a_resumed_run_goes_on_as_if_it_had_not_stopped(dataset, tmp_path)
+
+
+def a_resumed_run_goes_on_as_if_it_had_not_stopped(dataset, directory):
+    resume = ["--load_checkpoint_path", directory / "parts/saved"]
+    for options in (["--epochs", 2], [*resume, "--epochs", 4]):
+        train("dlrm", dataset, directory / "parts", *options)
+    expected, received = (
+        {e["step"]: e["total_loss"] for e in entries(directory / name / "results", "step")}
+        for name in ("run", "parts")
+    )
+    assert received == expected
 
 
 @pytest.mark.parametrize(

@@ -17,31 +17,26 @@ def arguments(dataset, checkpoints):
     return ["--load_checkpoint_path", checkpoints, "--dataset_dir", dataset.path]
 
 
-@pytest.mark.parametrize("rows", [15, 1000])
-def test_the_first_rows_of_test_are_compared(dataset, save_checkpoint, rows, monkeypatch):
+def test_the_first_rows_of_test_are_compared_and_what_has_no_search_is_refused(
+    dataset, save_checkpoint, monkeypatch
+):
     from merlin_sim.training.evaluation import search_rows
 
     monkeypatch.setattr(search_rows, "ROWS_PER_BATCH", 8)
     model, checkpoints = save_checkpoint("sim", embedding_dim=4, long_seq_length=4, top_k=2)
-    said = run("search-report", *arguments(dataset, checkpoints), "--rows", rows)
-    table = pq.read_table(dataset.files("test")[0]).slice(0, rows).to_pydict()
-    batch = {
-        "reader": tf.constant(table["reader"]),
-        "book": tf.constant(table["book"]),
-        "read": tf.constant([[0] * (6 - len(books)) + books for books in table["read"]]),
-    }
-    expected = search_report(model, [batch])
-    assert len(expected) > 1
-    assert said.endswith(format_search_report(expected) + "\n")
-
-
-def test_a_model_without_a_search_is_refused(dataset, save_checkpoint):
+    for rows in (15, 1000):
+        said = run("search-report", *arguments(dataset, checkpoints), "--rows", rows)
+        table = pq.read_table(dataset.files("test")[0]).slice(0, rows).to_pydict()
+        batch = {
+            "reader": tf.constant(table["reader"]),
+            "book": tf.constant(table["book"]),
+            "read": tf.constant([[0] * (6 - len(books)) + books for books in table["read"]]),
+        }
+        expected = search_report(model, [batch])
+        assert len(expected) > 1
+        assert said.endswith(format_search_report(expected) + "\n")
+    with pytest.raises(MerlinSimError, match="`category_feature` should be 'book'"):
+        run("search-report", *arguments(dataset, checkpoints), "--category_feature", "colour")
     _, checkpoints = save_checkpoint("din", embedding_dim=4)
     with pytest.raises(MerlinSimError, match="a search stage .*Received: DINModel"):
         run("search-report", *arguments(dataset, checkpoints))
-
-
-def test_a_category_that_there_is_not_is_refused(dataset, save_checkpoint):
-    _, checkpoints = save_checkpoint("sim", embedding_dim=4, long_seq_length=4, top_k=2)
-    with pytest.raises(MerlinSimError, match="`category_feature` should be 'book'"):
-        run("search-report", *arguments(dataset, checkpoints), "--category_feature", "colour")

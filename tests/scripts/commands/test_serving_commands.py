@@ -34,13 +34,6 @@ def exported(dataset, trained, tmp_path_factory) -> Path:
     return output
 
 
-def test_the_step_to_export_can_be_named(dataset, trained, tmp_path):
-    arguments = ["--load_checkpoint_path", trained[1], "--dataset_dir", dataset.path, "--step"]
-    with pytest.raises(MerlinSimError, match=r"that are there \(.*7\)\. Received: 8"):
-        run("export", *arguments, "8", "--output", tmp_path / "out")
-    assert "exported" in run("export", *arguments, "7", "--output", tmp_path / "out")
-
-
 def test_a_checkpoint_becomes_scores(dataset, trained, exported, tmp_path):
     model, _ = trained
     servable = Servable.open(exported)
@@ -63,7 +56,9 @@ def test_a_checkpoint_becomes_scores(dataset, trained, exported, tmp_path):
     np.testing.assert_allclose(scored["scores"], expected, atol=1e-5)
 
 
-def test_bad_rows_are_fatal_or_counted(exported, tmp_path):
+def test_bad_rows_are_fatal_or_counted_an_example_is_scored_and_damage_is_refused(
+    exported, tmp_path
+):
     source = tmp_path / "events.jsonl"
     good = json.dumps({"reader": 1, "history": [2], "candidates": [3, 4]})
     source.write_text(f"{good}\nbad\n{good}\n")
@@ -79,21 +74,24 @@ def test_bad_rows_are_fatal_or_counted(exported, tmp_path):
     source.write_text(json.dumps({"reader": 1, "history": [2], "candidates": [3, 4_000]}))
     said = run("score", exported, *arguments, "--overwrite")
     assert "0 users and 1 candidates were not" in said
-
-
-def test_an_example_of_ids_is_scored(exported, tmp_path):
     line = run("score", exported, "--example")
     assert json.loads(line) == {"reader": 1, "history": [1, 2, 3], "candidates": [{"book": 4}, 5]}
-    (tmp_path / "event.jsonl").write_text(line)
-    files = ["--input", tmp_path / "event.jsonl", "--output", tmp_path / "scores.jsonl"]
-    assert "1 events, 2 candidates" in run("score", exported, *files)
-    for wrong in (["--example", *files], files[:2], []):
+    source.write_text(line)
+    assert "1 events, 2 candidates" in run("score", exported, *arguments, "--overwrite")
+    for wrong in (["--example", *arguments], arguments[:2], []):
         assert answer("score", exported, *wrong).returncode == 2
+    shutil.copytree(exported, tmp_path / "copy")
+    with open(tmp_path / "copy" / "model" / "saved_model.pb", "ab") as file:
+        file.write(b"x")
+    score = ["score", tmp_path / "copy", *arguments, "--overwrite"]
+    for command in (score, ["serve", tmp_path / "copy"]):
+        with pytest.raises(MerlinSimError, match="not as it was exported"):
+            run(*command)
 
 
 def test_a_repository_for_triton_from_both(dataset, trained, exported, tmp_path):
     arguments = ["--load_checkpoint_path", trained[1], "--dataset_dir", dataset.path]
-    run("export", "--format", "triton", *arguments, "--output", tmp_path / "one")
+    run("export", "--format", "triton", *arguments, "--step", 7, "--output", tmp_path / "one")
     run("export", "--format", "triton", "--servable", exported, "--output", tmp_path / "two")
     listed = [
         sorted(str(path.relative_to(root)) for path in root.rglob("config.pbtxt"))
@@ -104,44 +102,25 @@ def test_a_repository_for_triton_from_both(dataset, trained, exported, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "two"]
 
 
-def test_what_goes_together_is_checked(dataset, trained, exported, tmp_path):
+def test_what_cannot_be_exported_is_refused(dataset, trained, exported, tmp_path):
     output = ["--output", tmp_path / "out"]
-    checkpoint = ["--load_checkpoint_path", trained[1]]
-    for arguments in ([], checkpoint, ["--dataset_dir", dataset.path]):
-        with pytest.raises(MerlinSimError, match="--load_checkpoint_path and --dataset_dir"):
-            run("export", *arguments, *output)
-    with pytest.raises(MerlinSimError, match="`--servable` goes with --format triton"):
-        run("export", "--servable", exported, *output)
-    for lost in (dataset.path, trained[1], trained[1].parent):
-        arguments = [*checkpoint, "--dataset_dir", dataset.path, "--output", lost, "--overwrite"]
-        with pytest.raises(MerlinSimError, match="holds nothing of what is read"):
-            run("export", *arguments)
+    checkpoint, data = ["--load_checkpoint_path", trained[1]], ["--dataset_dir", dataset.path]
+    other = shutil.copytree(dataset.path, tmp_path / "other")
+    pq.write_table(pq.read_table(other / "test.parquet").slice(1), other / "test.parquet")
+    together = "--load_checkpoint_path and --dataset_dir"
+    apart = "holds nothing of what is read"
+    for words, said in [
+        ([*output], together),
+        ([*checkpoint, *output], together),
+        ([*data, *output], together),
+        (["--servable", exported, *output], "`--servable` goes with --format triton"),
+        ([*checkpoint, *data, "--output", dataset.path, "--overwrite"], apart),
+        ([*checkpoint, *data, "--output", trained[1], "--overwrite"], apart),
+        ([*checkpoint, *data, "--output", trained[1].parent, "--overwrite"], apart),
+        ([*checkpoint, "--dataset_dir", other, *output], "is of another dataset"),
+        (["--load_checkpoint_path", tmp_path / "none", *data, *output], "holds no checkpoint"),
+        ([*checkpoint, *data, "--step", 8, *output], r"that are there \(.*7\)\. Received: 8"),
+    ]:
+        with pytest.raises(MerlinSimError, match=said):
+            run("export", *words)
     assert not (tmp_path / "out").exists()
-
-
-def test_a_checkpoint_of_another_dataset_is_refused(dataset, trained, tmp_path):
-    other = tmp_path / "other"
-    shutil.copytree(dataset.path, other)
-    table = pq.read_table(other / "test.parquet")
-    pq.write_table(table.slice(1), other / "test.parquet")
-    arguments = ["--load_checkpoint_path", trained[1], "--dataset_dir", other]
-    with pytest.raises(MerlinSimError, match="is of another dataset"):
-        run("export", *arguments, "--output", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_missing_checkpoint_stops(dataset, tmp_path):
-    arguments = ["--load_checkpoint_path", tmp_path / "none", "--dataset_dir", dataset.path]
-    with pytest.raises(MerlinSimError, match="holds no checkpoint"):
-        run("export", *arguments, "--output", tmp_path / "out")
-
-
-def test_a_damaged_servable_is_refused(exported, tmp_path):
-    shutil.copytree(exported, tmp_path / "copy")
-    with open(tmp_path / "copy" / "model" / "saved_model.pb", "ab") as file:
-        file.write(b"x")
-    (tmp_path / "events.jsonl").write_text("")
-    arguments = ["--input", tmp_path / "events.jsonl", "--output", tmp_path / "scores.jsonl"]
-    for command in (["score", tmp_path / "copy", *arguments], ["serve", tmp_path / "copy"]):
-        with pytest.raises(MerlinSimError, match="not as it was exported"):
-            run(*command)

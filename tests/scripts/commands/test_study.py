@@ -84,7 +84,9 @@ def trials_here(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_grid_is_run_compared_and_extended(write, trials_here, tmp_path):
+def test_a_grid_is_run_compared_and_extended_and_failed_runs_are_named(
+    write, trials_here, tmp_path
+):
     path = write(title="Rates", seeds=2, grid={"lr": [0.01, 0.05]}, reference={"lr": 0.05})
     done = in_process.answer("study", path, "--results_dir", tmp_path / "out")
     assert done.returncode == 0, done.stderr
@@ -98,11 +100,14 @@ def test_a_grid_is_run_compared_and_extended(write, trials_here, tmp_path):
     directory = tmp_path / "out" / "trials" / "lr-0.01" / "small-seed-2"
     assert (directory / "test_scores.parquet").is_file()
     assert yaml.safe_load((directory / "config.yaml").read_text())["seed"] == 2
-    # One more value: what was run is not run again.
-    write(title="Rates", seeds=2, grid={"lr": [0.01, 0.05, 0.2]})
+    # One more value: what was run is not run again, and what fails is named.
+    write(title="Rates", seeds=2, grid={"lr": [0.01, 0.05, 1e30]})
     again = in_process.answer("study", path, "--results_dir", tmp_path / "out")
-    assert again.returncode == 0 and trials_here[4:] == ["lr 0.2, seed 1", "lr 0.2, seed 2"]
+    assert again.returncode == 2 and trials_here[4:] == ["lr 1e+30, seed 1", "lr 1e+30, seed 2"]
     assert "6 runs, 4 of them done" in again.stderr
+    assert "runs that failed, 2: lr 1e+30, seed 1" in again.stderr
+    assert re.search(r"lr 1e\+30, seed 1: failed with 2: merlin-sim: the loss is", again.stderr)
+    assert "4 ended of 6" in (tmp_path / "out/report/study.md").read_text()
     write(title="Rates", seeds=2, grid={"lr": [0.01]}, options={"epochs": 2})
     other = in_process.answer("study", path, "--results_dir", tmp_path / "out")
     assert other.returncode == 2 and "epochs 1 there and 2 here" in other.stderr
@@ -202,14 +207,8 @@ def test_a_study_scales_over_ranks(write, warm_trials, tmp_path):
     assert entries(results, "benchmark")[0]["throughput"] > 0
 
 
-@pytest.mark.slow
-def test_failed_runs_are_named_and_the_others_reported(write, trials_here, tmp_path):
-    path = write(grid={"lr": [1e30, 0.01]})
-    done = in_process.answer("study", path, "--results_dir", tmp_path / "out")
-    assert done.returncode == 2
-    assert "runs that failed, 1: lr 1e+30, seed 1" in done.stderr
-    assert re.search(r"lr 1e\+30, seed 1: failed with 2: merlin-sim: the loss is", done.stderr)
-    assert "1 ended of 2" in (tmp_path / "out/report/study.md").read_text()
+NO_VALIDATION = {"trials": 1, "space": {"lr": [0.1]}}
+DROPOUT = {"trials": 1, "space": {"dropout_rate": {"low": 0.1, "high": 2.0}}}
 
 
 @pytest.mark.parametrize(
@@ -219,47 +218,37 @@ def test_failed_runs_are_named_and_the_others_reported(write, trials_here, tmp_p
         ({"options": {"epochs": 2.5}}, "options.epochs: expected a whole number, got the number"),
         ({"options": {"amp": "yes"}}, "options.amp: expected true or false, got the text 'yes'"),
         ({"options": {"optimizer": "adamw"}}, "options.optimizer: expected one of adam, lazy_adam"),
-        (
-            {"options": {"results_dir": "x"}},
-            "options.results_dir: expected no option that the study",
-        ),
+        ({"options": {"results_dir": "x"}}, "options.results_dir: expected no option that the st"),
         ({"options": {"load_checkpoint_path": "x"}}, "runs go on from their own"),
         ({"options": {"ranks": 0}}, "options.ranks: expected a positive integer"),
         ({"grid": {"lr": [0.1, "much"]}}, "grid.lr: expected a number, got the text 'much'"),
         ({"grid": {"lr": []}}, "grid.lr: expected a list of at least one value"),
         ({"grid": {"lr": [0.1, -1]}}, "with lr -1 on small: `lr` should be positive"),
         ({"grid": {"top_k": [5]}}, "with top_k 5 on small: Unknown option: top_k"),
+        ({"search": NO_VALIDATION}, "a search chooses by validation data, and small has none."),
         (
-            {"search": {"trials": 1, "space": {"lr": [0.1]}}},
-            "a search chooses by validation data, and small has none. Make the dataset with",
-        ),
-        (
-            {"search": {"trials": 1, "space": {"lr": [0.1]}}, "options": {"select_by": "newest"}},
+            {"search": NO_VALIDATION, "options": {"select_by": "newest"}},
             "options.select_by: expected validation or test in a search",
         ),
         ({"datasets": {"other": "nowhere"}}, "datasets.other: expected a dataset directory"),
-        (
-            {"search": {"trials": 1, "space": {"dropout_rate": {"low": 0.1, "high": 2.0}}}},
-            "with dropout_rate 2.0 on small:",
-        ),
+        ({"search": DROPOUT}, "with dropout_rate 2.0 on small:"),
     ],
 )
 def test_what_a_study_cannot_have_is_refused_before_it_begins(write, tmp_path, content, said):
-    done = in_process.answer("study", write(**content), "--results_dir", tmp_path / "out")
+    words = ("study", write(**content), "--results_dir", tmp_path / "out")
+    done = in_process.answer(*words)
     assert done.returncode == 2 and said in done.stderr
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("name", [path.name for path in SHIPPED])
-def test_the_shipped_studies_are_ones_that_can_run(name, sim_dataset, tmp_path):
+def test_the_shipped_studies_are_ones_that_can_run(name, sim_dataset, write, tmp_path):
     file = read_study(EXAMPLES / name)
     assert file.title and len(file.seeds) >= 5
     for place in file.datasets:
         assert str(file.datasets[place]) == "demo/dataset"
     study = settle_study(replace(file, datasets={"demo": sim_dataset}), tmp_path)
     assert len(study.grid) >= 1 and study.with_users == {"demo"}
-
-
-def test_a_report_of_nothing_is_refused(write, tmp_path):
-    done = in_process.answer("study", write(), "--results_dir", tmp_path / "out", "--report_only")
+    path = write()
+    done = in_process.answer("study", path, "--results_dir", tmp_path / "out", "--report_only")
     assert done.returncode == 2 and "no run of this study has ended yet" in done.stderr

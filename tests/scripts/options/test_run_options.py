@@ -1,14 +1,12 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import click
 import pytest
 import yaml
 from click.testing import CliRunner
-from small_logs import write_sim_dataset
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.models.known_families import find_family, presets
@@ -75,15 +73,16 @@ def test_defaults_say_nothing_and_are_the_published_ones():
     assert (config.lr, config.epochs, config.global_batch_size) == (0.01, 3, 131072)
     assert (config.benchmark_steps, config.benchmark_warmup_steps) == (200, 20)
     assert config.model_options == {} and config.mode == "train"
-    assert parse(*DATASET, mode="inference")[0].mode == "inference"
-
-
-def test_benchmark_sentinels():
     config, _ = parse(*DATASET, "--benchmark_steps", "0", "--benchmark_warmup_steps", "-3")
     assert (config.benchmark_steps, config.benchmark_warmup_steps) == (None, 0)
+    for mode in ("train", "inference"):
+        assert parse(*DATASET, mode=mode)[0].mode == mode
+        assert parse(*DATASET, mode=mode)[0].model_type == "sim"
+        loaded, _ = parse(*DATASET, "--load_checkpoint_path", "saved", mode=mode)
+        assert loaded.model_type is None  # the checkpoint says
 
 
-def test_the_command_line_wins_over_the_config_file(tmp_path):
+def test_the_command_line_wins_over_the_config_file_and_a_written_one_means_the_same_run(tmp_path):
     path = tmp_path / "run.yaml"
     values = {"dataset_dir": "data", "lr": 0.5, "epochs": 7, "amp": True, "seed": 4}
     values |= {"stage_two_mlp_dims": [8, 4], "save_checkpoint_path": None}
@@ -91,25 +90,21 @@ def test_the_command_line_wins_over_the_config_file(tmp_path):
     config, _ = parse("--config", str(path), "--epochs", "2", "--no_amp")
     assert (config.lr, config.epochs, config.amp, config.seed) == (0.5, 2, False, 4)
     assert config.model_options == {"stage_two_mlp_dims": (8, 4)}
-
-
-def test_the_configuration_that_a_run_leaves_starts_it_again(tmp_path):
-    first, _ = parse(*DATASET, *PUBLISHED[2:], "--lr", "0.3")
-    first.write(tmp_path / "config.yaml")
-    again, output = parse("--config", str(tmp_path / "config.yaml"))
-    assert again == first and output == ""
-
-
-def test_the_command_wins_over_the_mode_of_the_config_file(tmp_path):
-    path = tmp_path / "run.yaml"
     path.write_text("dataset_dir: data\nmode: train\n")
     assert parse("--config", str(path), mode="inference")[0].mode == "inference"
     path.write_text("dataset_dir: data\nmode: inference\n")
     assert parse("--config", str(path))[0].mode == "train"
     assert parse("--config", str(path), "--mode", "inference")[0].mode == "inference"
-    path.write_text("dataset_dir: data\nmode: [score]\n")
-    with pytest.raises(MerlinSimError, match=r"`mode` should be train or inference.*'score'"):
-        parse("--config", str(path))
+    for text, said in (
+        ("mode: [score]\n", r"`mode` should be train or inference.*'score'"),
+        ("learning_rate: 1\n", "unknown keys: learning_rate"),
+    ):
+        path.write_text(f"dataset_dir: data\n{text}")
+        with pytest.raises(MerlinSimError, match=said):
+            parse("--config", str(path))
+    first, _ = parse(*DATASET, *PUBLISHED[2:], "--lr", "0.3")
+    first.write(path)  # as a run leaves it
+    assert parse("--config", str(path)) == (first, "")
 
 
 def test_inference_with_a_training_runs_configuration_scores_what_the_run_saved(tmp_path):
@@ -127,28 +122,14 @@ def test_inference_with_a_training_runs_configuration_scores_what_the_run_saved(
     assert parse(*words, "--benchmark", mode="inference")[0].load_checkpoint_path is None
 
 
-def test_the_model_is_sim_unless_a_checkpoint_says():
-    load = ("--load_checkpoint_path", "saved")
-    assert parse(*DATASET)[0].model_type == "sim"
-    assert parse(*DATASET, *load)[0].model_type is None
-    assert parse(*DATASET, mode="inference")[0].model_type == "sim"
-    assert parse(*DATASET, *load, mode="inference")[0].model_type is None
-
-
-def test_unknown_keys_of_the_config_file_are_refused(tmp_path):
-    path = tmp_path / "run.yaml"
-    path.write_text("dataset_dir: data\nlearning_rate: 1\n")
-    with pytest.raises(MerlinSimError, match="unknown keys: learning_rate"):
-        parse("--config", str(path))
-
-
 def launcher(*words):
     return subprocess.run(
         [ROOT / "scripts/run_model.sh", *words], capture_output=True, text=True, check=False
     )
 
 
-def test_the_launcher_takes_the_published_flags(tmp_path):
+@pytest.mark.slow
+def test_the_launcher_takes_the_published_flags_and_no_others(tmp_path):
     done = launcher(
         *("--data_path", str(tmp_path / "none"), "--gpus", "1", "--amp", "1", "--xla", "0"),
         *("--benchmark", "1", "--benchmark_steps", "50", "--mode", "train", "--epochs", "2"),
@@ -162,42 +143,15 @@ def test_the_launcher_takes_the_published_flags(tmp_path):
         assert words in said
     assert "--xla" not in said
     assert done.returncode == 2 and "expected a dataset directory" in done.stderr
-
-
-@pytest.mark.parametrize(
-    "words", [("--amp", "yes"), ("--gpus", "0"), ("--mode", "x"), ("--speed", "9"), ("--gpus",)]
-)
-def test_the_launcher_refuses_what_it_does_not_know(words):
-    done = launcher(*words)
-    assert done.returncode == 2 and "Usage" in done.stderr
-
-
-@pytest.mark.slow
-def test_help_does_not_import_tensorflow():
-    code = (
-        "import sys; from merlin_sim.scripts.commands.train import command\n"
-        "try: command(['--help'])\n"
-        "except SystemExit: pass\n"
-        "assert 'tensorflow' not in sys.modules"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "--global_batch_size" in done.stdout
-
-
-@pytest.mark.slow
-def test_results_that_cannot_be_written_are_refused_before_tensorflow_is_imported(tmp_path):
-    dataset = write_sim_dataset(tmp_path / "dataset")
-    (tmp_path / "file").touch()
-    options = ["--dataset_dir", str(dataset), "--results_dir", str(tmp_path / "file" / "results")]
-    code = (
-        "import sys; from merlin_sim.foundation.exceptions import MerlinSimError\n"
-        "from merlin_sim.scripts.commands.train import command\n"
-        f"try: command({options!r}, standalone_mode=False)\n"
-        "except MerlinSimError as error: print(error, 'tensorflow' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout.endswith("results: cannot be written: Not a directory False\n"), done.stderr
+    for words in (
+        ("--amp", "yes"),
+        ("--gpus", "0"),
+        ("--mode", "x"),
+        ("--speed", "9"),
+        ("--gpus",),
+    ):
+        refused = launcher(*words)
+        assert refused.returncode == 2 and "Usage" in refused.stderr
 
 
 def test_a_preset_sets_what_is_not_given(tmp_path):
