@@ -13,8 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine
 from merlin_sim.foundation.exceptions import MerlinSimError
 
 
-def share(percent: int, **more: Any) -> settings:
-    examples = max(1, settings.default.max_examples * percent // 100)
+def share(percent: int, suite: int | None = None, **more: Any) -> settings:
+    """So much of a profile's examples; of those that are always the same ones ``suite`` percent."""
+    chosen = suite if suite and settings.default.derandomize else percent
+    examples = max(1, settings.default.max_examples * chosen // 100)
     return settings(max_examples=examples, suppress_health_check=list(HealthCheck), **more)
 
 

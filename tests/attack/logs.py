@@ -18,8 +18,6 @@ from .feeding import MAPPINGS
 USER, ITEM, TIME, KIND, LABEL = "who", "what", "when", "kind", "clicked"
 SHORTEST, LONGEST = 3, 4
 FIRST_DAY = date(2024, 1, 1).toordinal()
-
-
 USERS = ["u1", "u2", "NaN", "1e3", "007"]
 ITEMS = ["i1", "a,b", 'q"u', "é\u2028", "x", "null", "-1"]
 """Keys are text, whatever they look like."""
@@ -69,10 +67,8 @@ class Shape(NamedTuple):
     @property
     def words(self) -> list[str]:
         said = ["--user_column", USER, "--item_column", ITEM, "--timestamp_column", TIME]
-        said += ["--item_feature_columns", KIND]
-        said += ["--label_column", LABEL] * self.labelled
-        said += ["--shortest_sequence_for_user", str(SHORTEST)]
-        said += ["--max_sequence_length", str(LONGEST)]
+        said += ["--item_feature_columns", KIND, *["--label_column", LABEL] * self.labelled]
+        said += [f"--shortest_sequence_for_user={SHORTEST}", f"--max_sequence_length={LONGEST}"]
         if self.split is None:
             return [*said, "--fit_on", "all"]
         first, last = self.split

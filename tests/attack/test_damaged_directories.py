@@ -5,12 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis.stateful import (
-    initialize,
-    invariant,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import initialize, invariant, rule, run_state_machine_as_test
 
 from merlin_sim.parallel.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.serving.encoder import open_encoder

@@ -21,24 +21,13 @@ from merlin_sim.scripts.main import cli
 
 from .good_datasets import Good, make_table
 
-LOG = (
-    "preprocess", "log", "{home}/log.csv", "--user_column", "who", "--item_column", "what",
-    "--timestamp_column", "when", "--shortest_sequence_for_user", "3", "--scheduler", "single",
-    "--output_path", "{home}/live/dataset",
-)  # fmt: skip
-TRANSCODE = (
-    "data",
-    "transcode",
-    "--input",
-    "{home}/clicks",
-    "--output",
-    "{home}/live/clicks",
-    "--to",
-)
+LOG = """preprocess log {home}/log.csv --user_column who --item_column what --timestamp_column when
+    --shortest_sequence_for_user 3 --scheduler single --output_path {home}/live/dataset"""
+TRANSCODE = "data transcode --input {home}/clicks --output {home}/live/clicks --to"
 WRITES = {
     "a dataset of a log": LOG,
-    "tfrecord": (*TRANSCODE, "tfrecord"),
-    "parquet in its place": (*TRANSCODE, "parquet", "--overwrite"),
+    "tfrecord": f"{TRANSCODE} tfrecord",
+    "parquet in its place": f"{TRANSCODE} parquet --overwrite",
 }
 
 
@@ -58,7 +47,7 @@ def write_all(home: Path) -> None:
     before_each_change(lambda call: shutil.copytree(live, home / str(call), symlinks=True))
     (home / "first").open("w").close()  # from which on they are counted
     for name, words in WRITES.items():
-        cli.main([word.format(home=home) for word in words], standalone_mode=False)
+        cli.main([word.format(home=home) for word in words.split()], standalone_mode=False)
         shutil.copytree(live, home / name)
     os._exit(0)  # what is changed at the end of a process does not count
 

@@ -63,7 +63,7 @@ def compare(found: Answer, dataset: Path, shape: Shape, wanted: Counter[Sample] 
     assert stored == wanted, f"missing {wanted - stored}, strange {stored - wanted}"
 
 
-@share(8)
+@share(14, suite=8)
 @given(rows_of(), shapes(), st.booleans())
 def test_a_log_in_any_legal_form_becomes_its_samples(rows, shape, of_users):
     with tempfile.TemporaryDirectory(prefix="attack-") as parent:
@@ -89,7 +89,7 @@ ODD_TIMES = ["", "x", "-", "1e400", "2024-13-01", "1.5.2", "\0", "é"]
 ODD_LABELS = ["2", "-1", "yes", "", "0.5", "é", "x" * 70_000]
 
 
-@share(12)
+@share(25, suite=12)
 @given(
     rows_of(),
     shapes(forms=("csv", "csv.gz")),
@@ -98,12 +98,8 @@ ODD_LABELS = ["2", "-1", "yes", "", "0.5", "é", "x" * 70_000]
 def test_a_bad_row_is_refused_with_its_line_or_left_out(rows, shape, skip, at, time, label):
     with tempfile.TemporaryDirectory(prefix="attack-") as parent:
         at %= len(rows)
-        bad = (
-            rows[at]._replace(label=label)
-            if shape.labelled and at % 2
-            else rows[at]._replace(time=time)
-        )
-        written = [*rows[:at], bad, *rows[at + 1 :]]
+        odd = {"label": label} if shape.labelled and at % 2 else {"time": time}
+        written = [*rows[:at], rows[at]._replace(**odd), *rows[at + 1 :]]
         path, dataset = write_log(written, shape, Path(parent) / "log"), Path(parent) / "dataset"
         words = [path, "--output_path", dataset, *shape.words, *["--on_bad_rows", "skip"] * skip]
         found = answer(preprocess, *words, names=(path.name, *SAID))
@@ -117,7 +113,7 @@ def test_a_bad_row_is_refused_with_its_line_or_left_out(rows, shape, skip, at, t
         compare(found, dataset, shape, wanted)
 
 
-@share(6)
+@share(10, suite=6)
 @given(rows_of(), shapes(), st.lists(CONTENT_DAMAGES, min_size=1, max_size=2), st.booleans())
 def test_a_damaged_log_is_read_or_refused(rows, shape, damages, skip):
     with tempfile.TemporaryDirectory(prefix="attack-") as parent:
@@ -147,9 +143,8 @@ class Days(InFolder):
         self.shape, self.earlier = shape, list(rows)
         path = write_log(rows, shape, self.parent / "log")
         dataset = self.parent / "1"
-        found = answer(
-            preprocess, path, "--output_path", dataset, *shape.words, names=(path, *SAID)
-        )
+        words = [path, "--output_path", dataset, *shape.words]
+        found = answer(preprocess, *words, names=(path, *SAID))
         try:
             self.learned, wanted = first_day(rows, shape)
         except Refused:
