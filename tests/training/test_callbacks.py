@@ -11,6 +11,7 @@ from processes import entries
 from small_runs import DIN
 
 import merlin_sim as ms
+from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.gpu_forms import gpu_forms
 from merlin_sim.parallel.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.parallel.ranks.interruption import Interrupted
@@ -313,3 +314,17 @@ def test_what_cannot_be_made_without_arguments_is_refused(small_run, option):
 def test_checkpoints_and_ends_fall_between_executions(small_run):
     with pytest.raises(ms.MerlinSimError, match="`max_steps` should be a multiple of `steps_per"):
         small_run(steps_per_execution=4, max_steps=6)
+
+
+def test_a_checkpoint_that_has_nothing_to_choose_by_is_refused(dataset, with_validation, tmp_path):
+    saved = ms.callbacks.Checkpoint(tmp_path / "saved", select_by="validation")
+    evaluation = ms.callbacks.Evaluation(dataset, batch_size=BATCH)  # which has no validation data
+    for callbacks in ([saved], [evaluation, saved]):
+        with pytest.raises(MerlinSimError, match="expected an Evaluation before it"):
+            fitted(dataset, callbacks, epochs=1)
+    fitted(
+        with_validation,
+        [ms.callbacks.Evaluation(with_validation, batch_size=BATCH), saved],
+        epochs=1,
+    )
+    assert CheckpointStore(tmp_path / "saved").best() is not None

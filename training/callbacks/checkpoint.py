@@ -12,6 +12,7 @@ from typing import Any
 import numpy.typing as npt
 import tensorflow as tf
 
+from ...foundation.exceptions import MerlinSimError
 from ...models.compiled_metrics import states_over_ranks
 from ...models.loader_steps import FitProgress
 from ...parallel.checkpoints.checkpoint_files import write_alone
@@ -73,6 +74,7 @@ class Checkpoint(Callback):
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Go on from a checkpoint, where there is one."""
+        self._refuse_to_choose_by_nothing()
         self._state = self._given or self._own_state()
         position = self.state.position
         if position != Position():
@@ -81,6 +83,16 @@ class Checkpoint(Callback):
         self._metrics = self.state.metrics
         # Keras asks it where to begin, as it asks that of BackupAndRestore.
         self.model._training_state = self
+
+    def _refuse_to_choose_by_nothing(self) -> None:
+        callbacks = list(self.progress.callbacks)
+        before = callbacks[: callbacks.index(self)]
+        scored = [name for callback in before for name in getattr(callback, "mappings", ())]
+        if self._select_by is not None and self._select_by not in scored:
+            raise MerlinSimError(
+                f"Checkpoint(select_by={self._select_by!r}): expected an Evaluation before it, of "
+                f"a dataset that has such data. Found: {', '.join(scored) or 'none'}."
+            )
 
     def _own_state(self) -> RunState:
         model, ranks = self.model, collectives.joined()

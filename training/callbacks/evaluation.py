@@ -103,7 +103,7 @@ class Evaluation(Callback):
         ranks = collectives.joined()
         return {
             mapping: open_scored(dataset, mapping, columns, size, ranks, candidates=candidates)
-            for mapping in self._mappings
+            for mapping in self.mappings
         }
 
     def get_state(self) -> dict[str, Any]:
@@ -121,19 +121,19 @@ class Evaluation(Callback):
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Refuse callbacks that choose by validation data where there are none."""
-        if VALIDATION in self._mappings or self.progress.validates:
+        if VALIDATION in self.mappings or self.progress.validates:
             return
         for callback in self.progress.callbacks:
             monitored = str(getattr(callback, "monitor", ""))
             if monitored.startswith("val_") and getattr(callback, "save_best_only", True):
                 raise MerlinSimError(
                     f"{type(callback).__name__} monitors {monitored}: expected validation data. "
-                    f"Found: {', '.join(self._mappings)} alone. {HOW_TO_VALIDATE}"
+                    f"Found: {', '.join(self.mappings)} alone. {HOW_TO_VALIDATE}"
                 )
 
     @property
-    def _mappings(self) -> list[str]:
-        """What is scored."""
+    def mappings(self) -> list[str]:
+        """The mappings that are scored."""
         if not isinstance(self._held_out, DatasetDirectory):
             return list(self._held_out)
         return [name for name in ("test", VALIDATION) if name in self._held_out.spec.source_spec]
