@@ -1,9 +1,9 @@
-"""Runs a command on every rank, one of which kills itself while it writes a checkpoint.
+"""Runs a command on every rank, one of which kills or stops itself while it writes a checkpoint.
 
-    horovodrun -np N python killed_rank_worker.py RANK STEP EVENT WORD ...
+    horovodrun -np N python killed_rank_worker.py RANK STEP EVENT SIGNAL WORD ...
 
 EVENT is what that rank is about to do first with a file of the checkpoint of that step: open,
-fsync or os.rename.
+fsync or os.rename. SIGNAL is what it sends itself then: SIGKILL or SIGSTOP.
 """
 
 from __future__ import annotations
@@ -12,20 +12,19 @@ import os
 import signal
 import sys
 
-from in_process import run
-
 from merlin_sim.foundation.ranks import local_rank
+from merlin_sim.scripts.main import main
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
-def kill_before(event: str, step: int) -> None:
-    """End this process as ``kill -9`` does, before it does such a thing."""
+def send_before(event: str, step: int, name: str) -> None:
+    """Send this process a signal before it does such a thing."""
     unfinished = f".step-{step:010d}."
 
     def see(found: str, path: object) -> None:
         if found == event and unfinished in str(path):
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.Signals[name])
 
     def watch(found: str, arguments: tuple) -> None:
         if found == "os.rename" or (found == "open" and (arguments[2] or 0) & WRITING):
@@ -43,5 +42,6 @@ def kill_before(event: str, step: int) -> None:
 
 if __name__ == "__main__":
     if local_rank().rank == int(sys.argv[1]):
-        kill_before(sys.argv[3], int(sys.argv[2]))
-    run(*sys.argv[4:])
+        send_before(sys.argv[3], int(sys.argv[2]), sys.argv[4])
+    sys.argv[1:] = sys.argv[5:]
+    main()

@@ -116,5 +116,6 @@ LOSSES = ("total_loss", "classification_loss", "dien_aux_loss")
 
 
 def losses(results: Path) -> dict[int, tuple[float, ...]]:
-    """The losses by step; of a step done again after a resume, the last."""
-    return {e["step"]: tuple(e[name] for name in LOSSES) for e in entries(results, "step")}
+    """The losses that a model has by step; of a step done again after a resume, the last."""
+    steps = entries(results, "step")
+    return {e["step"]: tuple(e[name] for name in LOSSES if name in e) for e in steps}

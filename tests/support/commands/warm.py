@@ -5,8 +5,7 @@
 runs what `python PROGRAM ARGUMENT ...` would, in a process of its own, with the environment,
 directory, streams and exit code of this one; the two end together. Three of the four seconds that
 a rank takes to start are imports. TensorFlow, Horovod and NVTabular are there before the program
-begins, as in a notebook: test_arrival.py, test_lost_ranks.py and test_stop_and_resume.py start
-ranks cold too.
+begins, as in a notebook: test_arrival.py and test_stop_and_resume.py start processes cold too.
 """
 
 from __future__ import annotations

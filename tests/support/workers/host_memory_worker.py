@@ -1,10 +1,11 @@
-"""Trains small DLRMs with all tables on a device, and with some of them in host memory.
+"""Trains small models on a device: DLRMs with all tables there or some in host memory, and a SIM.
 
-    python host_memory_worker.py FOLDER
+    python host_memory_worker.py FOLDER DATASET
 
 The device is TensorFlow's second logical CPU, host memory its first. Writes FOLDER/report.json: for
-each optimizer the losses of both models, where every variable is, and where the operations on
-tables ran; and FOLDER/<optimizer>-<memory>, a checkpoint after the last step.
+each optimizer the losses of both DLRMs, where every variable is, and where the operations on
+tables ran; for SIM where its variables are and which operations of a step and of a prediction ran
+on the host. FOLDER/<optimizer>-<memory> is a DLRM's checkpoint after the last step.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from spread_worker import BATCH, OPTIONS, STEPS, batches, make_schema  # noqa: E
 from steps_in_graph import on_batches  # noqa: E402
 from tensorflow.python.eager import context  # noqa: E402
 
+from merlin_sim.dataloader.open_loader import open_loader  # noqa: E402
 from merlin_sim.foundation.ranks import Ranks  # noqa: E402
 from merlin_sim.models import build_model  # noqa: E402
 from merlin_sim.models.blocks.embeddings.spread_tables import spread_tables  # noqa: E402
@@ -33,13 +35,18 @@ from merlin_sim.parallel.placement.planner import make_plan  # noqa: E402
 from merlin_sim.parallel.steps.loss_scale import LossScale  # noqa: E402
 from merlin_sim.parallel.steps.optimizers import make_optimizer  # noqa: E402
 from merlin_sim.parallel.steps.train_step import TrainStep  # noqa: E402
+from merlin_sim.schemas.dataset import DatasetDirectory  # noqa: E402
 from merlin_sim.training.checkpoints.run_state import RunFacts, RunState  # noqa: E402
+from merlin_sim.training.evaluation.prediction import Predictor  # noqa: E402
 
 OPTIMIZERS = ("adagrad", "lazy_adam")
 CUT = {"adagrad": "auto", "lazy_adam": "rows"}
 ON_TABLES = ("ResourceGather", "ResourceScatter", "ResourceApply")
 MEMORY = 10_000
 """Bytes that hold the two smaller tables with any optimizer, and not the largest."""
+DEVICE = "CPU:1"
+SIM = {"embedding_dim": 4, "stage_two_mlp_dims": (8,), "stage_one_mlp_dims": (4,)}
+SIM |= {"aux_mlp_dims": (4,), "long_seq_length": 8, "top_k": 3}
 
 
 def make_state(optimizer: str, memory: int | None) -> RunState:
@@ -90,9 +97,40 @@ def operations(ran: object) -> list[tuple[str, str]]:
     return sorted({(n.op, n.device) for n in nodes if n.op.startswith(ON_TABLES)})
 
 
+def place_sim(directory: str) -> dict[str, object]:
+    """Train for a step and predict a batch, in float16 and with rows of tables."""
+    dataset = DatasetDirectory.open(Path(directory))
+    tf.keras.mixed_precision.set_global_policy("mixed_float16")
+    model = build_model("sim", dataset.schema, **SIM)
+    optimizer = make_optimizer("lazy_adam", model.trainable_variables, 0.05)
+    scale = LossScale(True)
+    step, predict = TrainStep(model, optimizer, scale, Ranks()), Predictor(model)
+    feed = open_loader(dataset, "train", dataset.schema.column_names, 16, Ranks())
+    columns, labels = next(iter(feed))
+    feed.stop()
+    columns = {name: tf.identity(column) for name, column in columns.items()}
+    labels = tf.identity(labels)
+    context.enable_run_metadata()
+    context.export_run_metadata()  # what ran before
+    train = tf.function(step.run, autograph=False)
+    train(columns, labels, tf.constant(False), tf.constant(1.0))
+    predict(columns)
+    ran = context.export_run_metadata()
+    context.disable_run_metadata()
+    variables = [*model.variables, *optimizer.variables, scale.scale, scale.good_steps]
+    nodes = [node for graph in ran.partition_graphs for node in graph.node]
+    there = [node.device.endswith(DEVICE) for node in nodes]
+    return {
+        "variables": sorted({variable.device[-5:] for variable in variables}),
+        "on_device": sum(there),
+        "on_host": sorted({n.op for n, is_there in zip(nodes, there, strict=True) if not is_there}),
+    }
+
+
 if __name__ == "__main__":
     home, reported = Path(sys.argv[1]), {}
-    with tf.device("CPU:1"):
+    with tf.device(DEVICE):
         for name in OPTIMIZERS:
             reported[name] = [train(name, memory, home) for memory in (None, MEMORY)]
+        reported["sim"] = place_sim(sys.argv[2])
     (home / "report.json").write_text(json.dumps(reported))

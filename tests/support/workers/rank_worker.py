@@ -1,24 +1,34 @@
-"""What every rank of a test under horovodrun does; the first writes what came out."""
+"""What every rank of a test under horovodrun does; the first writes what came out.
+
+    horovodrun -np N python rank_worker.py JOB
+
+JOB is JSON: the ``dataset``; the ``folder`` to work in; the folder where one rank did the same,
+``alone``; which ``cases`` to train, and which of ``spread_worker``; the ``commands`` to run.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from unittest import mock
 
 import numpy as np
+import spread_worker
 import tensorflow as tf
 
 from merlin_sim.foundation.process_wide import silence_third_party_noise
 
 silence_third_party_noise()
 
+from merlin_sim.foundation.exceptions import MerlinSimError  # noqa: E402
 from merlin_sim.parallel.ranks import collectives  # noqa: E402
 from merlin_sim.parallel.ranks.collectives import average_gradients  # noqa: E402
 from merlin_sim.parallel.steps.loss_scale import LossScale  # noqa: E402
 from merlin_sim.parallel.steps.optimizers import make_optimizer  # noqa: E402
 from merlin_sim.parallel.steps.train_step import TrainStep  # noqa: E402
+from merlin_sim.scripts.main import cli  # noqa: E402
 from merlin_sim.training.evaluation.evaluate import HeldOutMetrics  # noqa: E402
 from merlin_sim.training.evaluation.metrics import AUC  # noqa: E402
 from merlin_sim.training.runs.run import run  # noqa: E402
@@ -36,8 +46,9 @@ OPTIONS = {
     },
 }
 CASES = [
-    *(("din", "adam", {"gradient_exchange": "dense"}), ("sim", "adam", {})),
-    *(("din", "lazy_adam", {}), ("din", "sgd", {"lr": 0.5})),
+    ("din", "adam", {"gradient_exchange": "dense"}),
+    ("sim", "lazy_adam", {}),
+    ("din", "sgd", {"lr": 0.5}),
 ]
 STEPS = 300
 """So many steps tell whether chance has a part in one of a hundred."""
@@ -231,19 +242,32 @@ def metrics(ranks) -> dict:
     return found.result(0, ranks, None, False)[0].to_dict()
 
 
+def run_command(words: list[str]) -> str | None:
+    """Run a command of the command line; gives why it was refused, None where it ended well."""
+    with mock.patch.dict(os.environ):  # a command may set what TensorFlow reads when it starts
+        try:
+            cli.main(words, standalone_mode=False)
+        except MerlinSimError as error:
+            return str(error)
+    return None
+
+
 def main() -> None:
-    dataset, directory, alone = map(Path, sys.argv[1:4])
-    cases = json.loads(sys.argv[4])
+    job = json.loads(sys.argv[1])
+    dataset, folder, alone = (Path(job[name]) for name in ("dataset", "folder", "alone"))
     ranks = collectives.start()
     results = {"averages": averages(ranks), **overflow(ranks)}
     results["averages of the same"] = averages_of_same(ranks)
-    results["cases"] = run_cases(dataset, directory, ranks, cases)
-    results["resumed"] = resume(dataset, directory, alone, ranks)
+    results["cases"] = run_cases(dataset, folder, ranks, job["cases"])
+    results["resumed"] = resume(dataset, folder, alone, ranks)
     results["metrics"] = metrics(ranks)
     counts = collectives.sum_counts(np.array([ranks.rank + 1]), ranks)
     results["sum"] = counts.tolist()
+    results["spread"] = spread_worker.train_all(ranks, folder, job["spread"])
+    ends = {name: run_command(words) for name, words in job["commands"].items()}
+    results["ends"] = collectives.gather_objects(ends, ranks)
     if ranks.is_first:
-        (directory / "results.json").write_text(json.dumps(results))
+        (folder / "results.json").write_text(json.dumps(results))
 
 
 if __name__ == "__main__":

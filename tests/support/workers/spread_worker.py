@@ -1,17 +1,12 @@
-"""A rank that trains small DLRMs with spread tables: every case in one launch.
+"""Small DLRMs with spread tables, as a rank or one process trains them.
 
-    horovodrun -np N python spread_worker.py FOLDER CASE ...
-
-writes to FOLDER/<case> a checkpoint of what all ranks have after the last step, to
-FOLDER/losses.json the losses of each case's steps, and what the trained model gives for the first
-batches, with its AUC.
+Each case leaves a checkpoint of what all ranks have after the last step. It gives the losses of its
+steps, and what the trained model gives for the first batches, with its AUC.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
-import sys
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,10 +126,3 @@ def train_all(
     ranks: Ranks, folder: Path, names: Collection[str]
 ) -> dict[str, dict[str, list[float]]]:
     return {case.name: train(case, ranks, folder) for case in CASES if case.name in names}
-
-
-if __name__ == "__main__":
-    joined = collectives.start()
-    reported = train_all(joined, Path(sys.argv[1]), sys.argv[2:])
-    if joined.is_first:
-        Path(sys.argv[1], "report.json").write_text(json.dumps(reported))

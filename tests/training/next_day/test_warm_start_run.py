@@ -5,14 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 
-import commands_worker
 import numpy as np
 import pytest
 from grown_dataset import MORE, write_keyed_dataset
-from processes import horovodrun
-from processes import run as run_process
 from small_runs import DIN
-from warm import warm
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.parallel.checkpoints.checkpoint_store import CheckpointStore
@@ -178,26 +174,3 @@ def test_old_data_that_does_not_fit_is_refused_with_both_names(first, place, tmp
         known_rows_rate=0.5, warm_start=None
     )
     assert "`known_rows_rate` should be 0 or more" in refused(known_rows_rate=-1.0)
-
-
-@pytest.mark.slow
-@pytest.mark.horovod
-def test_two_ranks_with_parts_of_tables_begin_as_one(first, place, tmp_path):
-    steps = CheckpointStore(first.save_checkpoint_path).load().facts["steps"]
-    held = {"known_rows_rate": 0.5}  # of parts of tables as of whole ones
-    run(grown(first, place, tmp_path / "one", max_steps=steps + 1, **held))
-    saved = tmp_path / "two/checkpoints"
-    words = ["train", "--dataset_dir", place / "grown", "--model_type", "din"]
-    words += ["--embedding_dim", 4, "--stage_two_mlp_dims", 8, "--global_batch_size", 40]
-    words += ["--epochs", 1, "--seed", 6, "--max_steps", steps + 1]
-    words += ["--results_dir", tmp_path / "two"]
-    words += ["--save_checkpoint_path", saved, "--warm_start", first.save_checkpoint_path]
-    words += ["--known_rows_rate", held["known_rows_rate"], "--tables", "spread", "--cut", "rows"]
-    launch = [*horovodrun(2), *warm(commands_worker.__file__, json.dumps([list(map(str, words))]))]
-    done = run_process(launch, seconds=200)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    one = CheckpointStore(tmp_path / "one/checkpoints").load().arrays
-    two = CheckpointStore(saved).load().arrays
-    assert set(one) == set(two)
-    for name in one:
-        np.testing.assert_allclose(two[name], one[name], rtol=1e-3, atol=1e-5, err_msg=name)

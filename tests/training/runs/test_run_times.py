@@ -9,33 +9,10 @@ from processes import entries
 
 from merlin_sim.models.trainable_model import TrainableModel
 from merlin_sim.training.callbacks import throughput
+from merlin_sim.training.reports.run_results import read_results
 from merlin_sim.training.runs.run import run
 
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["train", "inference"])
-def test_a_benchmark_measures_steps_beyond_the_data(config, tmp_path, mode):
-    bench = {"benchmark": True, "benchmark_steps": 12, "benchmark_warmup_steps": 3}
-    result = run(config(mode=mode, **bench))
-    keys = {"throughput", "latency_mean", "latency_p90", "latency_p95", "latency_p99"}
-    assert keys <= set(result)
-    assert 0 < result["latency_mean"] <= result["latency_p99"]
-    if mode == "train":  # 300 rows in 4 batches of 64 and one of 44, three times less the warm-up
-        rows = 3 * 300 - 3 * 64
-        assert result["throughput"] == pytest.approx(rows / 12 * 1000 / result["latency_mean"])
-    assert not (tmp_path / "saved").exists()
-    logged = (tmp_path / "results/log.json").read_text().splitlines()[-1]
-    assert json.loads(logged)["peak_memory_gib"] > 0.1
-
-
-@pytest.mark.slow
-def test_a_benchmark_reports_the_losses_of_its_last_step(config, tmp_path):
-    run(config(benchmark=True, benchmark_steps=6, benchmark_warmup_steps=1))
-    run(config(results_dir=tmp_path / "trained", save_checkpoint_path=None))
-    [benchmark] = entries(tmp_path / "results", "benchmark")
-    steps = {entry["step"]: entry for entry in entries(tmp_path / "trained", "step")}
-    assert benchmark["step"] == 7
-    assert benchmark["total_loss"] == steps[7]["total_loss"]
+pytestmark = pytest.mark.slow
 
 
 class Clock:
@@ -70,7 +47,36 @@ def clock(monkeypatch):
     return start
 
 
-@pytest.mark.slow
+LATENCIES = {"latency_mean", "latency_p90", "latency_p95", "latency_p99"}
+
+
+def of_length(entries, length):
+    return [e for e in entries if e["type"] == "LOG" and len(e["step"]) == length]
+
+
+@pytest.mark.parametrize("mode", ["train", "inference"])
+def test_a_benchmark_measures_steps_beyond_the_data(config, tmp_path, mode):
+    """In the published format, which has a line for each step."""
+    bench = {"benchmark": True, "benchmark_steps": 12, "benchmark_warmup_steps": 3}
+    result = run(config(mode=mode, log_format="dllogger", **bench))
+    assert LATENCIES | {"throughput"} <= set(result)
+    assert 0 < result["latency_mean"] <= result["latency_p99"]
+    if mode == "train":  # 300 rows in 4 batches of 64 and one of 44, three times less the warm-up
+        rows = 3 * 300 - 3 * 64
+        assert result["throughput"] == pytest.approx(rows / 12 * 1000 / result["latency_mean"])
+    assert not (tmp_path / "saved").exists()
+    lines = (tmp_path / "results/log.json").read_text().splitlines()
+    logged = [json.loads(line.removeprefix("DLLL ")) for line in lines]
+    steps, (end,) = of_length(logged, 2), of_length(logged, 0)
+    an_epoch = 5 if mode == "train" else 2
+    assert [e["step"] for e in steps] == [[n // an_epoch, n % an_epoch] for n in range(15)]
+    assert all(e["data"]["samples/s"] > 0 for e in steps)
+    assert ("total_loss" in steps[0]["data"]) == (mode == "train")
+    assert LATENCIES | {"throughput", "time"} <= set(end["data"])
+    assert end["data"]["peak_memory_gib"] > 0.1
+    assert read_results(tmp_path / "results").last["throughput"] > 0
+
+
 def test_times_are_of_the_steps_that_this_process_ran_after_its_first(config, tmp_path, clock):
     clock()
     run(config(checkpoint_every=2, keep_checkpoints=9))
@@ -87,9 +93,15 @@ def test_times_are_of_the_steps_that_this_process_ran_after_its_first(config, tm
     assert first["latency_mean"] == second["latency_p99"] == 500
     assert result["throughput"] == (300 - 3 * 64 + 300) / 3.5
     assert (result["samples"], result["time_to_train"]) == (300 - 2 * 64 + 300, 63.5)
+    # A benchmark trains as a run does, and reports the losses of its last step.
+    bench = {"benchmark": True, "benchmark_steps": 6, "benchmark_warmup_steps": 1}
+    run(config(**bench, results_dir=tmp_path / "bench"))
+    [benchmark] = entries(tmp_path / "bench", "benchmark")
+    steps = {entry["step"]: entry for entry in entries(tmp_path / "results", "step")}
+    assert benchmark["step"] == 7
+    assert benchmark["total_loss"] == steps[7]["total_loss"]
 
 
-@pytest.mark.slow
 def test_an_epoch_of_one_first_step_has_no_throughput(config, tmp_path, clock):
     clock()
     run(config(global_batch_size=512, save_checkpoint_path=None))

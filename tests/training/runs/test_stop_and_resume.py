@@ -6,8 +6,9 @@ import os
 import signal
 
 import in_process
+import killed_rank_worker
 import pytest
-from processes import Started, command, entries, horovodrun, losses, run
+from processes import Started, command, entries, losses, run
 from warm import warm
 
 from merlin_sim.parallel.ranks.run_lock import run_in
@@ -15,50 +16,43 @@ from merlin_sim.parallel.ranks.run_lock import run_in
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def untouched(sim_dataset, tmp_path_factory):
-    """A run of three epochs that nobody disturbs."""
-    results = tmp_path_factory.mktemp("untouched")
+def test_a_run_that_is_stopped_and_killed_goes_on_as_if_nothing_had_happened(sim_dataset, tmp_path):
+    whole, saved, results = (tmp_path / name for name in ("whole", "saved", "results"))
     options = ["--global_batch_size", "16", "--dropout_rate", "0.2"]
-    done = run(warm(*command(sim_dataset, results, *options)))
+    done = run(warm(*command(sim_dataset, whole, *options)))
     assert done.returncode == 0, done.stderr
-    return results
+    expected = losses(whole)
 
-
-def test_a_run_that_is_stopped_and_killed_goes_on_as_if_nothing_had_happened(
-    sim_dataset, untouched, tmp_path
-):
-    saved, results = tmp_path / "saved", tmp_path / "results"
-    options = ["--global_batch_size", "16", "--dropout_rate", "0.2"]
     options += ["--save_checkpoint_path", str(saved), "--checkpoint_every", "5"]
     resume = ["--load_checkpoint_path", str(saved)]
     endless = command(sim_dataset, results, *options, "--epochs", "100000")
-    expected = losses(untouched)
-    with Started(endless, tmp_path / "log") as started:
+    with Started(endless, tmp_path / "log") as started:  # cold, as a person starts it
         started.wait_for_steps(results, 3)
         started.ranks()[0].send_signal(signal.SIGTERM)
         assert started.wait(280) == 75
         assert "goes on" in started.log.read_text()
     stopped_after = max(losses(results))
     assert sorted(saved.glob("step-*"))[-1].name == f"step-{stopped_after:010}"
-    with Started([*endless, *resume], tmp_path / "log of the second") as started:
-        started.wait_for_steps(results, stopped_after + 7)
-        started.ranks()[0].kill()
-        assert started.wait(100) == -signal.SIGKILL
-    killed_after = max(losses(results))
-    done = run(warm(*command(sim_dataset, results, *options, *resume, "--epochs", "3")))
+
+    killed_at = stopped_after - stopped_after % 5 + 10
+    kill = ["0", str(killed_at), "fsync", "SIGKILL"]
+    killed = run(warm(killed_rank_worker.__file__, *kill, *endless[1:], *resume))
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert sorted(saved.glob("step-*"))[-1].name == f"step-{killed_at - 5:010}"
+
+    last_step = max(*expected, killed_at) + 1
+    done = run(warm(*endless, *resume, "--max_steps", str(last_step)))
+    assert done.returncode == 0, done.stderr
     received = losses(results)
-    if killed_after < max(expected):
-        assert done.returncode == 0, done.stderr
-        assert received == expected  # to the bit: JSON keeps floats exactly
-        last, wanted = entries(results, "epoch")[-1], entries(untouched, "epoch")[-1]
-        timing = {"samples/s", "seconds", "throughput"}
-        timing |= {name for name in wanted if name.startswith("latency")}
-        assert {k: v for k, v in last.items() if k not in timing} == {
-            k: v for k, v in wanted.items() if k not in timing
-        }
-    else:
-        assert all(received[step] == expected[step] for step in expected)
+    assert list(received) == list(range(1, last_step + 1))
+    # To the bit: JSON keeps floats exactly.
+    assert {step: received[step] for step in expected} == expected
+    ours, theirs = ({e["epoch"]: e for e in entries(p, "epoch")} for p in (results, whole))
+    timing = {"samples/s", "seconds", "throughput"}
+    timing |= {name for name in theirs[3] if name.startswith("latency")}
+    for epoch, wanted in theirs.items():
+        for name in wanted.keys() - timing:
+            assert ours[epoch][name] == wanted[name], (epoch, name)
 
 
 def test_a_full_disk_ends_the_command_with_one_line(sim_dataset, tmp_path):
@@ -87,18 +81,3 @@ def test_a_second_run_in_the_same_directory_is_refused(sim_dataset, tmp_path, sh
     assert f"{places[shared]}: expected a directory in which no other run" in done.stderr
     assert f"process {os.getpid()} on " in done.stderr
     assert not list(tmp_path.glob("*/log.json")) and not list(tmp_path.glob("*/step-*"))
-
-
-@pytest.mark.horovod
-def test_ranks_of_one_run_share_its_directory(sim_dataset, tmp_path):
-    saved = tmp_path / "saved"
-    options = ["--global_batch_size", "100", "--epochs", "1", "--affinity", "disabled"]
-    options += ["--save_checkpoint_path", str(saved)]
-    words = [*horovodrun(2), *warm(*command(sim_dataset, tmp_path / "results", *options))]
-    done = run(words)
-    assert done.returncode == 0, done.stderr
-    assert list(saved.glob("step-*"))
-    with run_in([saved]):
-        refused = run(words)
-    assert refused.returncode != 0
-    assert f"{saved}: expected a directory in which no other run" in refused.stderr + refused.stdout

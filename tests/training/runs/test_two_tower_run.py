@@ -25,7 +25,7 @@ def test_items_are_counted_and_a_resume_is_exact(small_run, sim_dataset, tmp_pat
         TwoTowerModel, "take_target_counts", lambda self, n: (counted.append(n), take(self, n))
     )
     options = {"model_type": "two_tower", "model_options": TWO_TOWER}
-    options |= {"checkpoint_every": 3, "keep_checkpoints": 9}
+    options |= {"checkpoint_every": 3, "keep_checkpoints": 9, "optimizer": "lazy_adam", "amp": True}
     result = run(small_run(**options, save_checkpoint_path=tmp_path / "saved"))
     assert result["test_auc"] > 0 and "test_log_loss" not in result
     expected = losses(tmp_path / "results")

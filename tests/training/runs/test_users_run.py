@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-import in_process
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from processes import command, entries, horovodrun, losses
-from processes import run as run_command
+from processes import entries, losses
 from small_users import RULES, write_users_dataset
-from warm import warm
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.training.evaluation.scored_rows import TEST_SCORES
@@ -55,44 +52,58 @@ def config_of(users, results, **changes):
     return RunConfig(**{**values, **changes})
 
 
-@pytest.fixture(scope="module", params=[None, 1], ids=["candidates", "rows"])
-def whole(request, users, tmp_path_factory):
-    """A run with all its checkpoints: candidates, directory and results."""
-    directory = tmp_path_factory.mktemp("whole")
+def run_whole(users, directory, **options):
+    """Run with all its checkpoints; gives the directory and the results."""
     saving = {"save_checkpoint_path": directory, "checkpoint_every": 4, "keep_checkpoints": 9}
-    options = {"candidates": request.param, "evals_per_epoch": 2}
-    return options, directory, run(config_of(users, directory / "results", **saving, **options))
+    return directory, run(config_of(users, directory / "results", **saving, **options))
+
+
+@pytest.fixture(scope="module")
+def whole(users, tmp_path_factory):
+    return run_whole(users, tmp_path_factory.mktemp("whole"), evals_per_epoch=2)
+
+
+def assert_every_sample_counts_once(whole):
+    directory, ended = whole
+    assert ended["samples"] == 2 * SAMPLES
+    evaluation = json.loads((directory / "results/evaluation.json").read_text())
+    assert evaluation["rows"] == 2 * len(LENGTHS)  # of test each user has one position
+
+
+def assert_goes_on_within_an_epoch(users, whole, results, **options):
+    """It ends as the run that was not stopped; gives where it began."""
+    directory, ended = whole
+    middle = {"load_checkpoint_path": directory / "step-0000000012"}
+    resumed = run(config_of(users, results, **middle, **options))
+    assert resumed["test_auc"] == ended["test_auc"]
+    after = {step: x for step, x in losses(directory / "results").items() if step > 12}
+    assert after and losses(results) == after
+    epochs = entries(directory / "results", "epoch"), entries(results, "epoch")
+    assert epochs[0][-1]["train_auc"] == epochs[1][-1]["train_auc"]
+    return middle
 
 
 def test_a_run_that_goes_on_within_an_epoch_ends_as_one_that_was_not_stopped(
     users, whole, tmp_path
 ):
-    options, directory, ended = whole
-    middle = directory / "step-0000000012"
-    resumed = run(config_of(users, tmp_path, load_checkpoint_path=middle, **options))
-    assert resumed["test_auc"] == ended["test_auc"]
-    after = {step: x for step, x in losses(directory / "results").items() if step > 12}
-    assert after and losses(tmp_path) == after
-    epochs = entries(directory / "results", "epoch"), entries(tmp_path, "epoch")
-    assert epochs[0][-1]["train_auc"] == epochs[1][-1]["train_auc"]
+    assert_every_sample_counts_once(whole)
+    assert len(entries(whole[0] / "results", "evaluation")) == 2
+    options = {"evals_per_epoch": 2}
+    options |= assert_goes_on_within_an_epoch(users, whole, tmp_path, **options)
+    for other in ({"fresh_negatives": False}, {"candidates": 8}):
+        with pytest.raises(MerlinSimError, match=next(iter(other))):
+            run(config_of(users, tmp_path, **options, **other))
 
 
-def test_every_sample_counts_once(whole):
-    _, directory, ended = whole
-    assert ended["samples"] == 2 * SAMPLES
-    evaluation = json.loads((directory / "results/evaluation.json").read_text())
-    assert evaluation["rows"] == 2 * len(LENGTHS)  # of test each user has one position
-    assert len(entries(directory / "results", "evaluation")) == 2
-
-
-def test_inference_scores_the_same_test_samples(users, whole, tmp_path):
-    trained_with, directory, ended = whole
-    candidates = 6 if trained_with["candidates"] == 1 else 1
-    options = {"mode": "inference", "load_checkpoint_path": directory, "candidates": candidates}
-    inferred = run(config_of(users, tmp_path, **options, global_batch_size=30))
+def test_plain_rows_go_on_within_an_epoch_and_are_scored_as_candidates_are(users, tmp_path):
+    whole = run_whole(users, tmp_path / "whole", candidates=1)
+    assert_every_sample_counts_once(whole)
+    assert_goes_on_within_an_epoch(users, whole, tmp_path / "again", candidates=1)
+    options = {"mode": "inference", "load_checkpoint_path": whole[0], "candidates": 6}
+    inferred = run(config_of(users, tmp_path / "scored", **options, global_batch_size=30))
     assert inferred["rows"] == 2 * len(LENGTHS)
     for name in ("test_auc", "test_gauc", "test_log_loss"):
-        assert inferred[name] == pytest.approx(ended[name], abs=1e-6)
+        assert inferred[name] == pytest.approx(whole[1][name], abs=1e-6)
 
 
 @pytest.mark.parametrize("candidates", [None, 1])
@@ -129,20 +140,24 @@ def test_saved_scores_are_joined_with_the_positions_of_users(tmp_path, candidate
 
 
 def test_many_negatives_of_a_position_share_a_row(tmp_path):
-    """By default 14 candidates of 2 positions with 7 samples each; of test one has 7."""
+    """By default 14 candidates of 2 positions with 7 samples each; of test one has 7.
+
+    ETA's projections come back with the checkpoint, whatever the seed.
+    """
     rules = replace(RULES, negatives_per_positive=6)
     users = write_users_dataset(tmp_path / "users", [[LENGTHS[:12]]], rules)
-    batch, saved = {"global_batch_size": 56}, tmp_path / "saved"
+    eta = {"embedding_dim": 4, "long_seq_length": 5, "top_k": 2, "stage_two_mlp_dims": (8,)}
+    batch = {"global_batch_size": 56, "model_type": "eta", "model_options": eta}
+    saved = tmp_path / "saved"
     ended = run(config_of(users, tmp_path / "train", save_checkpoint_path=saved, **batch))
     assert ended["samples"] == 2 * 7 * sum(length - 2 for length in LENGTHS[:12])
-    for candidates in (7, 1):
-        loading = {"mode": "inference", "load_checkpoint_path": saved, "candidates": candidates}
-        inferred = run(config_of(users, tmp_path / f"{candidates}", **loading, **batch))
-        assert inferred["rows"] == 7 * 12
-        for name in ("test_auc", "test_gauc", "test_log_loss"):
-            assert inferred[name] == pytest.approx(ended[name], abs=1e-6)
+    loading = {"mode": "inference", "load_checkpoint_path": saved, "candidates": 1, "seed": 6}
+    inferred = run(config_of(users, tmp_path / "scored", **loading, **batch))
+    assert inferred["rows"] == 7 * 12
+    for name in ("test_auc", "test_gauc", "test_log_loss"):
+        assert inferred[name] == pytest.approx(ended[name], abs=1e-6)
     with pytest.raises(MerlinSimError, match="multiple of `candidates`.*`candidates` = 14"):
-        run(config_of(users, tmp_path / "odd", global_batch_size=128))
+        run(config_of(users, tmp_path / "odd", **{**batch, "global_batch_size": 128}))
 
 
 def test_times_are_read_by_users_x_candidates_as_by_rows(tmp_path):
@@ -172,27 +187,6 @@ def test_times_are_read_by_users_x_candidates_as_by_rows(tmp_path):
         assert ended[0][name] == pytest.approx(ended[1][name], rel=1e-4), name
 
 
-def test_projections_come_back_with_a_checkpoint(users, tmp_path):
-    eta = {"embedding_dim": 4, "long_seq_length": 5, "top_k": 2, "stage_two_mlp_dims": (8,)}
-    values = {"model_type": "eta", "model_options": eta, "epochs": 1}
-    saved = tmp_path / "saved"
-    ended = run(config_of(users, tmp_path / "a", save_checkpoint_path=saved, **values))
-    loading = {**values, "load_checkpoint_path": saved, "mode": "inference", "seed": 6}
-    assert run(config_of(users, tmp_path / "b", **loading))["test_auc"] == pytest.approx(
-        ended["test_auc"]
-    )
-
-
-@pytest.mark.parametrize("whole", [None], indirect=True, ids=["candidates"])
-def test_other_draws_within_an_epoch_are_refused(users, whole, tmp_path):
-    options, directory, _ = whole
-    middle = {"load_checkpoint_path": directory / "step-0000000012"}
-    with pytest.raises(MerlinSimError, match="fresh_negatives"):
-        run(config_of(users, tmp_path, **middle, **{**options, "fresh_negatives": False}))
-    with pytest.raises(MerlinSimError, match="candidates"):
-        run(config_of(users, tmp_path, **middle, **{**options, "candidates": 8}))
-
-
 def test_the_throughput_counts_samples_and_no_fillers(users, tmp_path):
     reported = {}
     for mode in ("train", "inference"):
@@ -219,11 +213,6 @@ def test_what_no_batch_can_be_made_of_is_refused(users, tmp_path, options, messa
         run(config_of(users, tmp_path, **options))
 
 
-def test_plain_rows_stay_where_they_are_asked_for(users, tmp_path):
-    options = {"positions_together": 2, "epochs": 1, "max_steps": 2, "global_batch_size": 50}
-    assert run(config_of(users, tmp_path, **options))["samples"] == 100
-
-
 def test_candidates_are_refused_of_rows_of_samples(sim_dataset, tmp_path):
     options = {"candidates": 16, "fresh_negatives": False}
     for mode in ("train", "inference"):
@@ -231,11 +220,9 @@ def test_candidates_are_refused_of_rows_of_samples(sim_dataset, tmp_path):
             run(config_of(sim_dataset, tmp_path, mode=mode, **options))
 
 
-@pytest.mark.parametrize("whole", [None], indirect=True, ids=["candidates"])
 def test_candidates_train_in_mixed_precision(users, whole, tmp_path):
-    _, directory, _ = whole
     run(config_of(users, tmp_path, amp=True, epochs=1, max_steps=4))
-    received, expected = losses(tmp_path), losses(directory / "results")
+    received, expected = losses(tmp_path), losses(whole[0] / "results")
     assert list(received) == [1, 2, 3, 4]
     for step, values in received.items():
         np.testing.assert_allclose(values, expected[step], rtol=1e-2)
@@ -252,32 +239,13 @@ def test_candidates_train_compiled(users, tmp_path):
         np.testing.assert_allclose(received[step], values, rtol=1e-4)
 
 
-@pytest.mark.horovod
-@pytest.mark.timeout(600)
-def test_two_ranks_do_what_one_does(users, tmp_path):
-    """Two rows of users a step, of 71: in the last of an epoch the first rank has none."""
-    options = ["--epochs", "2", "--affinity", "disabled"]
-    options += ["--global_batch_size", "32", "--candidates", "16"]
-    in_process.run(*command(users, tmp_path / "1", *options)[1:])
-    words = [*horovodrun(2), *warm(*command(users, tmp_path / "2", *options))]
-    done = run_command(words, 200)
-    assert done.returncode == 0, done.stdout + done.stderr
-    expected, received = losses(tmp_path / "1"), losses(tmp_path / "2")
-    assert sorted(received) == sorted(expected)
-    for step, values in expected.items():
-        np.testing.assert_allclose(received[step], values, rtol=1e-4)
-    for kind in ("epoch", "result"):
-        one, two = (entries(tmp_path / str(ranks), kind)[-1] for ranks in (1, 2))
-        for name in ("train_auc", "test_auc", "test_gauc"):
-            if name in one:
-                assert two[name] == pytest.approx(one[name], abs=1e-4), name
-    assert two["samples"] == one["samples"] == 2 * SAMPLES
-
-
-def test_what_decodes_in_no_threads_is_said_once(users, tmp_path, capsys):
+def test_plain_rows_stay_where_they_are_asked_for_and_what_has_no_effect_is_said_once(
+    users, tmp_path, capsys
+):
     """Merlin's loader reads users, and their samples are made in the step."""
-    options = {"num_parallel_calls": 2, "epochs": 1, "max_steps": 1}
-    run(config_of(users, tmp_path, **options))
+    options = {"positions_together": 2, "num_parallel_calls": 2}
+    steps = {"epochs": 1, "max_steps": 2, "global_batch_size": 50}
+    assert run(config_of(users, tmp_path, **options, **steps))["samples"] == 100
     said = capsys.readouterr()
     assert (said.out + said.err).count("--num_parallel_calls: no effect, Merlin's loader") == 1
     assert "of the 4,096 MB of --data_memory_mb: all stay on the device" in said.out + said.err
