@@ -66,8 +66,9 @@ def counted(arrays, batch):
 
 
 def summary(arrays, batch):
+    """Sums beside counts; a count near 0 beside any sum would be none, and its mean past bounds."""
     sums = arrays.vectors(batch, 3, 2, 5)
-    return arrays.vectors(batch, 6, 4), tf.concat([sums[..., :4], sums[..., 4:] ** 2], -1)
+    return arrays.vectors(batch, 6, 4), tf.concat([sums[..., :4], 0.5 + sums[..., 4:] ** 2], -1)
 
 
 def searched(arrays, batch, time_dim=0):
