@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# From raw logs to a trained SIM and its report, on synthetic logs: about a minute on two cores.
+# From raw logs to a trained SIM and its report, on synthetic logs: under a minute on two cores.
 #
 #   scripts/demo.sh [DIRECTORY]   writes to DIRECTORY (default: demo); what is there is made anew
 #
