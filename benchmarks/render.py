@@ -28,7 +28,7 @@ CHOOSING = "purchases-light"
 """The log whose AUC stands in the table for choosing a model."""
 NOTHING = "No record is kept of this version yet: `make bench-records` takes them.\n"
 GPU_COMMAND = "`merlin-sim train --amp --xla --benchmark`, users"
-"""The row of docs/gpu.md that README shows."""
+"""The row of docs/gpu.md that README shows; that of rows follows it."""
 HEADLINES = {
     "training step, the median one": "training steps at {} times its rate",
     "whole run with evaluation, from the start of the command": "whole runs in 1/{} of its time",
@@ -128,12 +128,16 @@ def gpu_headline(page: Path = REPOSITORY / "docs/gpu.md") -> str:
     """Write README's line on GPUs, of the table that docs/gpu.md has of its visits."""
     rows = [line.strip("| \n").split(" | ") for line in page.read_text().splitlines()]
     (cards,) = (row[1:] for row in rows if row[0] == "what" and len(row) > 2)
-    (rates,) = (row[1:] for row in rows if row[0].startswith(GPU_COMMAND))
+    (first,) = (place for place, row in enumerate(rows) if row[0].startswith(GPU_COMMAND))
     found = []
-    for card, rate in zip(cards, rates, strict=True):
-        samples, times = re.fullmatch(r"([\d,]+) \(([\d.]+)x\)", rate).groups()
-        found.append(f"{times} times its rate on an {card} ({samples} samples/s)")
-    said = ", at ".join(found)
+    for card, users, of_rows in zip(cards, rows[first][1:], rows[first + 1][1:], strict=True):
+        samples, times = re.fullmatch(r"([\d,]+) \(([\d.]+)x\)", users).groups()
+        slower = re.fullmatch(r"[\d,]+ \(([\d.]+)x\)", of_rows).group(1)
+        found.append(
+            f"{times} times its rate from users ({samples} samples/s) and {slower} times from rows "
+            f"on an {card}"
+        )
+    said = ", ".join(found)
     return (
         "On a GPU, in float16 with XLA, one run each ([On a GPU](docs/gpu.md)): `train` at "
         f"{said}.\n"

@@ -137,7 +137,7 @@ ROWS_PER_COUNT = 1 << 20
 
 @dataclass
 class CriteoSummary:
-    """Numbers of rows that a run scored and left out."""
+    """Numbers of what a run read, kept and wrote."""
 
     read: int = 0
     kept: dict[str, int] = field(default_factory=dict)

@@ -445,10 +445,11 @@ class GroupHistories(StatOperator):
         )
 
     def _count_held_out(self, frame: Any) -> int:
-        """How many rows do not train; 0 where that takes all rows of a user."""
-        for name in self._part_columns():
-            return int((_host_numbers(frame, name) > 0).sum())
-        if self.split is None:
+        """How many rows of a log do not train; 0 where that takes all rows of a user.
+
+        Where raw values are read, ``fit`` is given the rows that train alone: nothing is counted.
+        """
+        if self.split is None or self.reads_raw:
             return 0
         times = read_times(column_to_arrow(frame, self.columns.timestamp), self.columns.timestamp)
         return int((self.split.parts(self._raw(frame, self.columns.user), times) > 0).sum())

@@ -16,7 +16,7 @@ from .settings import Settings, split_in_words, split_of
 
 @dataclass
 class Summary:
-    """Numbers of rows that a run scored and left out."""
+    """Numbers of what a run read, kept and wrote."""
 
     settings: Settings
     interactions: int = 0
