@@ -182,7 +182,7 @@ class SplitKeys(nvt.ops.Operator):
         self.separator = separator
 
     def transform(self, col_selector: Any, df: Any) -> Any:
-        """Split one partition, on the host: cudf's strings are split by Python's rules only."""
+        """Split one partition, on the host, by the rule for lists that a server has too."""
         lists = {}
         for name in col_selector.names:
             column = column_to_arrow(df, name)
