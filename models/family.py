@@ -167,9 +167,15 @@ class Family:
             tables += [replace(table, name=table.name + ATTENTION) for table in own]
         return tables
 
-    def served_columns(self, channels: Mapping[str, list[str]]) -> list[str]:
-        """Name the columns that inference reads, of a dataset's columns by channel."""
-        return [name for channel in self.served for name in channels.get(channel, ())]
+    def served_columns(self, channels: Mapping[str, list[str]], model: Any = None) -> list[str]:
+        """Name the columns that inference reads, of a dataset's columns by channel.
+
+        Those that a model's options leave out are left out where it says what it reads, by its
+        attribute ``served_columns``.
+        """
+        found = [name for channel in self.served for name in channels.get(channel, ())]
+        read = getattr(model, "served_columns", None)
+        return [name for name in found if name in read] if read else found
 
     def label(self, channels: Mapping[str, list[str]]) -> str:
         """Name the label's column."""

@@ -56,7 +56,7 @@ def family_of(model: Any) -> Family:
         raise MerlinSimError(
             f"{type(model).__name__} is of no family: expected a registered model, such as "
             "SIMModel, or one with the attribute `family`. A model composed of blocks, mm.Model("
-            "block, outputs), is saved and loaded by Keras: it is neither exported nor served."
+            "block, outputs), is saved and loaded by Keras, and exported by `export_model`."
         )
     return found
 

@@ -73,6 +73,22 @@ def columns_signature(schema: Schema) -> Signature:
     return signature
 
 
+def absent_columns(columns: Mapping[str, Any], absent: Signature) -> dict[str, tf.Tensor]:
+    """Stand in for columns that an output does not depend on; a saved graph holds nothing of them.
+
+    Args:
+        columns: A batch, whose rows are counted.
+        absent: The signature of what it lacks.
+    """
+    name, column = next((n, c) for n, c in columns.items() if not n.endswith(VALUES))
+    rows = tf.shape(column)[0] - (1 if name.endswith(OFFSETS) else 0)
+    found = {}
+    for lacked, spec in absent.items():
+        count = 0 if lacked.endswith(VALUES) else rows + (1 if lacked.endswith(OFFSETS) else 0)
+        found[lacked] = tf.zeros([count, *spec.shape[1:]], spec.dtype)
+    return found
+
+
 def serving_function(
     model: Callable[..., tf.Tensor], signature: Signature, output_name: str
 ) -> Any:
@@ -133,7 +149,7 @@ def table_names(model: tf.Module) -> dict[str, str]:
     """Say which variables are embedding tables: the variable's name -> its table's name."""
     tables = {
         _identity(block.table.embeddings): str(block.name)
-        for block in _blocks(model)
+        for block in layers_within(model)
         if isinstance(block, EmbeddingTable)
     }
     return {
@@ -143,7 +159,7 @@ def table_names(model: tf.Module) -> dict[str, str]:
     }
 
 
-def _blocks(model: tf.Module) -> Iterator[tf.Module]:
+def layers_within(model: tf.Module) -> Iterator[tf.Module]:
     """Go through all that is within a model: Keras refuses ``submodules`` of one it compiled."""
     for layer in model.layers if isinstance(model, tf.keras.Model) else [model]:
         yield layer

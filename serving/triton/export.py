@@ -19,10 +19,11 @@ from ...foundation.batch_names import HISTORY_SUMMARY, OFFSETS, VALUES
 from ...foundation.digest import sha256
 from ...foundation.files import TOO_LITTLE_SPACE, cannot_be_written, check_apart, staged_directory
 from ...foundation.process_wide import quiet_save
+from ...models.composed_model import ComposedModel, is_composed
 from ...models.family import Request
 from ...models.registry import family_of, model_class
 from ...models.row_parts import in_parts
-from ...models.saving import Signature, columns_signature, restored_model
+from ...models.saving import Signature, absent_columns, columns_signature, restored_model
 from ...parallel.checkpoints.asked_step import BEST
 from ...parallel.checkpoints.checkpoint_files import SUMS
 from ...parallel.checkpoints.checkpoint_store import (
@@ -98,19 +99,20 @@ def save_served_model(
     targets = [name for channel in of_target for name in channels.get(channel, ())]
 
     def score(columns: dict[str, Any]) -> tf.Tensor:
-        return tf.cast(model.forward(columns).logits, tf.float32)
+        if isinstance(model, ComposedModel):
+            return model.scores(columns)
+        return tf.sigmoid(tf.cast(model.forward(columns).logits, tf.float32))
 
     def score_beside(user: dict[str, Any], candidates: dict[str, Any]) -> tf.Tensor:
         return score({**user, **{name: ids[tf.newaxis] for name, ids in candidates.items()}})
 
     def plain(columns: dict[str, Any]) -> dict[str, tf.Tensor]:
-        return {SCORE: tf.sigmoid(score(columns))}
+        return {SCORE: score(columns)}
 
     def one_user(columns: dict[str, Any]) -> dict[str, tf.Tensor]:
         user = {n: _of_one_user(n, column) for n, column in columns.items() if n not in targets}
         candidates = {name: columns[name] for name in targets}
-        logits = in_parts(lambda part: score_beside(user, part), candidates)
-        return {SCORE: tf.sigmoid(logits)}
+        return {SCORE: in_parts(lambda part: score_beside(user, part), candidates)}
 
     functions = {PLAIN_SIGNATURE: _traced(plain, signature)}
     if not takes_rows:
@@ -147,24 +149,13 @@ def _vector_functions(model: Any, signature: Signature, targets: list[str]) -> d
 
     @tf.function(input_signature=[of_users], autograph=False)
     def users(columns: dict[str, Any]) -> dict[str, tf.Tensor]:
-        return {VECTOR: model.forward({**columns, **_zeros(columns, of_items)}).users}
+        return {VECTOR: model.forward({**columns, **absent_columns(columns, of_items)}).users}
 
     @tf.function(input_signature=[of_items], autograph=False)
     def items(columns: dict[str, Any]) -> dict[str, tf.Tensor]:
-        return {VECTOR: model.forward({**columns, **_zeros(columns, of_users)}).items[:, 0]}
+        return {VECTOR: model.forward({**columns, **absent_columns(columns, of_users)}).items[:, 0]}
 
     return {USER_VECTOR_SIGNATURE: users, ITEM_VECTOR_SIGNATURE: items}
-
-
-def _zeros(columns: dict[str, Any], lacking: Signature) -> dict[str, tf.Tensor]:
-    """Stand in for columns that a vector is not made of; the saved graph holds nothing of them."""
-    name, column = next((n, c) for n, c in columns.items() if not n.endswith(VALUES))
-    rows = tf.shape(column)[0] - (1 if name.endswith(OFFSETS) else 0)
-    found = {}
-    for lacked, spec in lacking.items():
-        count = 0 if lacked.endswith(VALUES) else rows + (1 if lacked.endswith(OFFSETS) else 0)
-        found[lacked] = tf.zeros([count, *spec.shape[1:]], spec.dtype)
-    return found
 
 
 def _of_one_user(name: str, column: tf.Tensor) -> tf.Tensor:
@@ -182,26 +173,33 @@ def export_model(
     *,
     pad: bool = False,
     overwrite: bool = False,
+    target: str | None = None,
     checkpoint: Mapping[str, Any] | None = None,
     say: Callable[[str], None] = lambda message: None,
 ) -> Path:
     """Write a servable; it appears whole or not at all.
 
     Args:
-        model: A trained model.
+        model: A trained model, or ``mm.Model(block, outputs)`` of a block of this package.
         dataset: The dataset directory it was trained on; its vocabularies go along.
         output: The directory to make.
         pad: Whether the signatures take histories as padded rows; values and offsets otherwise
             (or as the dataset has them, if it has padded rows itself).
         overwrite: Replace a directory that holds something.
+        target: Of a model with several outputs, the target whose prediction is the score; None for
+            the label that the block's own losses are about.
         checkpoint: What the manifest is to say of the checkpoint.
         say: Called with a sentence on what was found of an earlier run.
     """
     output = Path(output)
     check_apart(output, [dataset.path])
     schema = served_schema(dataset.schema, pad)
-    family = family_of(model)
-    names = family.served_columns(dataset.channels)
+    if is_composed(model):
+        model = ComposedModel(model, target)
+    elif target is not None:
+        raise ServableError(f"`target` is for mm.Model(block, outputs). Received: {target!r}")
+    family, is_whole = family_of(model), not isinstance(model, ComposedModel)
+    names = family.served_columns(dataset.channels, model)
     takes_rows = family.request is Request.ROWS
     columns = (ServedColumns.of_rows if takes_rows else ServedColumns.read)(schema, names)
     if takes_rows and pad:
@@ -210,7 +208,7 @@ def export_model(
     facts = {
         "request": {"of": family.request.value, "columns": names, "numbers": numbers},
         "model": {
-            "type": family.name,
+            "type": family.name if is_whole else f"composed of {family.name}",
             "options": model.options.to_dict(),
             "precision": model.dtype_policy.name,
         },
@@ -228,13 +226,14 @@ def export_model(
         explained_disk_errors(output),
     ):
         served = Schema([schema[n] for n in names])
-        save_served_model(model, served, directory / MODEL, takes_rows, family.has_vectors)
+        has_vectors = family.has_vectors and is_whole
+        save_served_model(model, served, directory / MODEL, takes_rows, has_vectors)
         dataset.spec.write(directory / SPEC_FILE)
         write_schema(schema, directory / SCHEMA_FILE)
         for source in sources:
-            target = directory / source.relative_to(dataset.path)
-            target.parent.mkdir(exist_ok=True)
-            shutil.copyfile(source, target)
+            place = directory / source.relative_to(dataset.path)
+            place.parent.mkdir(exist_ok=True)
+            shutil.copyfile(source, place)
         write_manifest(directory, facts)
     return output
 

@@ -7,15 +7,19 @@ import re
 import shutil
 import subprocess
 
+import merlin.io
+import merlin.models.tf as mm
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 from full_disk import written_at_most
+from merlin.schema import ColumnSchema, Schema, Tags
 from small_users import write_users_dataset
 from warm import warm
 
+import merlin_sim as ms
 from merlin_sim.foundation.exceptions import DatasetWarning, MerlinSimError
 from merlin_sim.models.registry import model_class
 from merlin_sim.schemas.channels import channels_of
@@ -87,6 +91,79 @@ def test_the_other_models(kind, make_model, dataset, tmp_path, encoder, events):
             model.predict(dataset, batch_size=32)[:, 0],
             atol=1e-5,
         )
+
+
+def composed(dataset, kind="SIMBlock", heads=None, **options):
+    """A model of Merlin's with random weights, and a loader of the rows of test."""
+    others = [
+        ColumnSchema("bought", dtype="int64", tags=[Tags.TARGET, Tags.BINARY_CLASSIFICATION]),
+        ColumnSchema("rating", dtype="float32", tags=[Tags.TARGET, Tags.REGRESSION]),
+    ]
+    tf.keras.utils.set_random_seed(5)
+    block = getattr(ms, kind).from_schema(dataset.schema, embedding_dim=4, **options)
+    label = block.channels.label
+    outputs = mm.OutputBlock(Schema([dataset.schema[label], *others])) if heads else None
+    model = mm.Model(block, mm.MLPBlock([4]), outputs or mm.BinaryOutput(label))
+    rows = merlin.io.Dataset(
+        [str(f) for f in dataset.files("test")], engine="parquet", schema=dataset.schema
+    )
+    loader = mm.Loader(rows, batch_size=32, shuffle=False)
+    columns, _ = loader.peek()
+    read = model.input_schema.column_names
+    model({n: column for n, column in columns.items() if n.partition("__")[0] in read})
+    for variable in model.trainable_variables:
+        variable.assign_add(tf.random.normal(variable.shape, stddev=0.3))
+    return model, loader
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "target", "pad"),
+    [("SIMBlock", None, False), ("DINBlock", "bought", True), ("DINBlock", "rating", False)],
+)
+def test_a_composed_model_is_exported_by_one_of_its_outputs(
+    kind, target, pad, dataset, tmp_path, encoder, events
+):
+    options = {"long_seq_length": 14, "top_k": 4} if kind == "SIMBlock" else {}
+    model, loader = composed(dataset, kind, heads=target is not None, **options)
+    predicted = model.predict(loader)
+    if target is not None:
+        name = {"bought": "bought/binary_output", "rating": "rating/regression_output"}[target]
+        predicted = predicted[name]
+    assert np.std(predicted) > 0.01
+    path = export_model(model, dataset, tmp_path / "out", target=target, pad=pad)
+    servable = Servable.open(path)
+    assert servable.manifest["model"]["type"] == f"composed of {kind[:3].lower()}"
+    assert not [name for name in servable.columns.inputs if "neg_hist" in name]
+    scorer = Scorer(servable)
+    encoded = [encoder.encode(encoder.parse(event)) for event in events]
+    for one_user_from in (None, 1):
+        scorer.one_user_from = one_user_from
+        found = np.concatenate(scorer.score_events(encoded))
+        np.testing.assert_allclose(found, predicted[:, 0], atol=1e-5)
+
+
+def test_a_composed_model_that_no_request_could_feed_is_refused(dataset, make_model, tmp_path):
+    def refused(model, **options):
+        with pytest.raises(MerlinSimError) as error:
+            export_model(model, dataset, tmp_path / "out", **options)
+        return str(error.value)
+
+    model, loader = composed(dataset, "DINBlock")
+    rows, _ = loader.peek()
+    assert "`target` should be 'label'. Received" in refused(model, target="bought")
+    assert "`target` is for mm.Model(block, outputs)" in refused(make_model(), target="label")
+    plain = mm.Model(mm.MLPBlock([4]), mm.BinaryOutput("label"))
+    assert "should have one block of this package" in refused(plain)
+    block = ms.DINBlock.from_schema(dataset.schema, embedding_dim=4)
+    assert "call or train it first" in refused(mm.Model(block, mm.BinaryOutput("label")))
+    age = Schema([ColumnSchema("age", dtype="float32", tags=[Tags.CONTINUOUS])])
+    both = mm.ParallelBlock({"block": block, "more": mm.InputBlockV2(age)})
+    wider = mm.Model(both, mm.MLPBlock([4]), mm.BinaryOutput("label"))
+    columns = {**rows, "age": tf.ones([len(rows["user_id"]), 1])}
+    wider(columns)
+    assert "reads age too" in refused(wider)
+    assert not list(tmp_path.iterdir())
 
 
 FRESH = """
@@ -180,14 +257,17 @@ def test_a_full_disk_is_said_with_what_is_free(make_model, dataset, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("family", "reads_times"), [("two_tower", False), ("twin", True)])
+@pytest.mark.parametrize(
+    ("family", "options", "reads_times"),
+    [("two_tower", {}, False), ("stca", {"time_buckets": None}, False), ("twin", {}, True)],
+)
 def test_a_request_brings_what_the_model_reads_of_a_dataset_with_times(
-    tmp_path, family, reads_times
+    tmp_path, family, options, reads_times
 ):
     dataset = DatasetDirectory.open(
         write_users_dataset(tmp_path / "dataset", [[[8, 6, 7]]], time_intervals="hours")
     )
-    model = model_class(family).from_schema(dataset.schema, embedding_dim=2)
+    model = model_class(family).from_schema(dataset.schema, embedding_dim=2, **options)
     model.build()
     servable = Servable.open(export_model(model, dataset, tmp_path / "out"))
     loaded = tf.saved_model.load(str(servable.model))

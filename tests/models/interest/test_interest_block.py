@@ -223,5 +223,5 @@ def test_what_a_composed_model_does_not_take_is_said(
     rows, throughput = tf.data.Dataset.from_tensors((columns, labels)), ms.callbacks.Throughput()
     with pytest.raises(ms.MerlinSimError, match="Throughput is for .* of a model of this package"):
         model.fit(rows, callbacks=[throughput], verbose=0)
-    with pytest.raises(ms.MerlinSimError, match="composed of blocks.*neither exported nor served"):
+    with pytest.raises(ms.MerlinSimError, match="composed of blocks.*exported by `export_model`"):
         family_of(model)
