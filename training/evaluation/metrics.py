@@ -8,6 +8,7 @@ seen all samples. A sample whose weight is 0 does not count, any other counts on
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -258,45 +259,18 @@ class GAUC(WholeNumbers):
         """Take the users of the samples that come next, [samples]; None counts no sample."""
         self._users = users
 
+    @tf.autograph.experimental.do_not_convert
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         """Count what users end, and keep those that may go on; arguments as of AUC's."""
         users, self._users = self._users, None
         if users is None:
             return
-        clicks, scores, counted = _samples(y_true, y_pred, sample_weight)
-        codes = tf.boolean_mask(_codes(clicks, scores), counted)
-        users = tf.boolean_mask(tf.reshape(tf.cast(users, tf.int64), [-1]), counted)
-        carried = self.last[1]
-        users = tf.concat([tf.fill([carried], self.last[0]), users], axis=0)
-        codes = tf.concat([self.last_samples[:carried], codes], axis=0)
-        tf.cond(tf.size(users) > 0, lambda: self._count(users, codes), lambda: tf.constant(False))
-
-    def _count(self, users: tf.Tensor, codes: tf.Tensor) -> tf.Tensor:
-        begins = tf.concat([[False], users[1:] != users[:-1]], axis=0)
-        number = tf.cumsum(tf.cast(begins, tf.int32))
-        last = number[-1]
-        goes_on = number == last
-        ended = tf.boolean_mask(codes, ~goes_on)
-        areas, sizes = _areas(tf.boolean_mask(number, ~goes_on), ended)
-        is_first = (self.ended == 0) & (last > 0)
-        if_counts = tf.cast(~(is_first & (tf.range(tf.size(sizes)) == 0)), tf.int64)
-        self.samples.assign_add(tf.reduce_sum(sizes * if_counts))
-        self.sums.assign_add(tf.reduce_sum(_limbs(areas) * if_counts[:, tf.newaxis], axis=0))
-        self.ended.assign_add(tf.cast(last, tf.int64))
-        first = tf.boolean_mask(codes, (number == 0) & is_first)
-
-        def keep_first() -> tf.Tensor:
-            return self._keep(self.first, self.first_samples, users[0], first)
-
-        tf.cond(is_first, keep_first, lambda: tf.constant(False))
-        return self._keep(self.last, self.last_samples, users[-1], tf.boolean_mask(codes, goes_on))
-
-    def _keep(self, which: Any, samples: Any, user: tf.Tensor, codes: tf.Tensor) -> tf.Tensor:
-        size = tf.minimum(tf.size(codes), MOST_CARRIED)
-        self.too_many.assign_add(tf.cast(tf.size(codes) - size, tf.int64))
-        which.assign(tf.stack([user, tf.cast(size, tf.int64)]))
-        samples.assign(tf.pad(codes[:size], [[0, MOST_CARRIED - size]]))
-        return tf.constant(True)
+        samples = _samples(y_true, y_pred, sample_weight)
+        users = tf.reshape(tf.cast(users, tf.int64), [-1])
+        count = _count_users_in_one_call() if tf.executing_eagerly() else _count_users
+        found = count(users, *samples, [tf.convert_to_tensor(v) for v in self.variables])
+        for variable, state in zip(self.variables, found, strict=True):
+            variable.assign(state)
 
     def result(self) -> tf.Tensor:
         """Return the mean area; NaN where no user has both kinds of label."""
@@ -341,6 +315,62 @@ class GAUC(WholeNumbers):
             ended = ended + number[-1] + 1
         no_user, nothing = np.zeros(2, np.int64), np.zeros(MOST_CARRIED, np.int64)
         return [samples, sums, ended, no_user, nothing, no_user, nothing, too_many]
+
+
+def _count_users(
+    users: tf.Tensor,
+    clicks: tf.Tensor,
+    scores: tf.Tensor,
+    counted: tf.Tensor,
+    states: Sequence[tf.Tensor],
+) -> list[tf.Tensor]:
+    """Return GAUC's states after some samples, in the order of its variables."""
+    samples, sums, ended, first, first_samples, last, last_samples, too_many = states
+    codes = tf.boolean_mask(_codes(clicks, scores), counted)
+    users = tf.boolean_mask(users, counted)
+    users = tf.concat([tf.fill([last[1]], last[0]), users], axis=0)
+    codes = tf.concat([last_samples[: last[1]], codes], axis=0)
+    begins = tf.concat([[False], users[1:] != users[:-1]], axis=0)[: tf.size(users)]
+    number = tf.cumsum(tf.cast(begins, tf.int32))
+    newest = tf.reduce_max(tf.concat([[0], number], axis=0))
+    goes_on = number == newest
+    areas, sizes = _areas(tf.boolean_mask(number, ~goes_on), tf.boolean_mask(codes, ~goes_on))
+    is_first = (ended == 0) & (newest > 0)
+    if_counts = tf.cast(~(is_first & (tf.range(tf.size(sizes)) == 0)), tf.int64)
+    most = tf.size(first_samples)
+    of_first, too_many_of_first = _carried(users, codes, is_first & (number == 0), most)
+    of_last, too_many_of_last = _carried(users, codes, goes_on, most)
+    return [
+        samples + tf.reduce_sum(sizes * if_counts),
+        sums + tf.reduce_sum(_limbs(areas) * if_counts[:, tf.newaxis], axis=0),
+        ended + tf.cast(newest, tf.int64),
+        tf.where(is_first, of_first[0], first),
+        tf.where(is_first, of_first[1], first_samples),
+        *of_last,
+        too_many + too_many_of_first + too_many_of_last,
+    ]
+
+
+def _carried(
+    users: tf.Tensor, codes: tf.Tensor, chosen: tf.Tensor, most: tf.Tensor
+) -> tuple[tuple[tf.Tensor, tf.Tensor], tf.Tensor]:
+    """Return the states of one user's samples, and how many have no room."""
+    user = tf.concat([tf.boolean_mask(users, chosen)[:1], [0]], axis=0)[0]
+    kept = tf.boolean_mask(codes, chosen)
+    size = tf.minimum(tf.size(kept), most)
+    filled = tf.pad(kept[:size], [[0, most - size]])
+    which = tf.stack([user, tf.cast(size, tf.int64)])
+    return (which, filled), tf.cast(tf.size(kept) - size, tf.int64)
+
+
+@functools.cache
+def _count_users_in_one_call() -> Any:
+    """Return the same as one graph, for eager calls: a hundred small operations cost 10 ms."""
+    states = [[], [LIMBS], [], [2], [None], [2], [None], []]
+    batch = (tf.int64, tf.bool, tf.float32, tf.bool)
+    signature = [tf.TensorSpec([None], dtype) for dtype in batch]
+    signature.append([tf.TensorSpec(shape, tf.int64) for shape in states])
+    return tf.function(_count_users, input_signature=signature, autograph=False)
 
 
 def _codes(clicks: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
