@@ -32,7 +32,6 @@ class Background(Generic[Item], Iterator[Item]):
     """
 
     def __init__(self, items: Iterable[Item], ahead: int) -> None:
-        """Start the thread."""
         if ahead < 1:
             raise ValueError(f"`ahead` should be at least 1. Received: `ahead` = {ahead}")
         self._made = _Made(ahead)
@@ -41,7 +40,6 @@ class Background(Generic[Item], Iterator[Item]):
         self._end = weakref.finalize(self, self._made.end, thread)
 
     def __iter__(self) -> Iterator[Item]:
-        """Return the iterator itself."""
         return self
 
     def __next__(self) -> Item:

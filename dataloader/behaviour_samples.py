@@ -67,7 +67,6 @@ class BehaviourSamples(tf.Module):
     """
 
     def __init__(self, columns: SampleColumns, candidates: int = 1) -> None:
-        """Store the arguments."""
         super().__init__()
         self.columns = columns
         self.candidates = candidates

@@ -81,7 +81,6 @@ class EpochPlan:
         drop_last: bool = False,
         least_steps: int = 0,
     ) -> None:
-        """Put the parts in this epoch's order."""
         self.least_steps = least_steps
         self.global_batch_size = global_batch_size
         self.shuffle = shuffle

@@ -479,14 +479,12 @@ class Inputs(Iterator[Step]):
     """Inputs of the steps, read ahead in threads that end when this is dropped."""
 
     def __init__(self, loader: Loader) -> None:
-        """Start to read."""
         self.next_epoch = loader.epoch + int(loader._epochs)
         self._loader = weakref.ref(loader)
         self._made = Background(loader.reader()._read_epochs(), ahead=STEPS_AHEAD)
         self._is_over = False
 
     def __next__(self) -> Step:
-        """Wait for what the next step is given."""
         try:
             return next(self._made)
         except StopIteration:

@@ -153,7 +153,6 @@ class RowCheck:
     """
 
     def __init__(self, schema: Schema) -> None:
-        """Read from the schema what is allowed."""
         self.largest = largest_ids(schema)
         self.labels = binary_labels(schema)
         self.aligned = aligned_lists(schema)

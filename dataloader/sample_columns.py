@@ -99,7 +99,6 @@ class ItemFeature:
     def __init__(
         self, table: Array, dtype: tf.DType, changes: tuple[InTime, Array] | None = None
     ) -> None:
-        """Put the table on the device."""
         self._table = tf.constant(table, dtype)
         self._changes = None
         if changes is not None:
@@ -163,7 +162,6 @@ class Popularity(SeenBefore):
     """How many of a thousand rows showed it."""
 
     def __init__(self, encoding: EncodingOf, in_time: InTime, taken: Array) -> None:
-        """Count the rows of all ids."""
         super().__init__(encoding, in_time, taken)
         self._all = tf.constant(in_time.all_before() + THOUSAND, tf.float64)
 
@@ -177,7 +175,6 @@ class Share(SeenBefore):
     """The share of its rows that were taken."""
 
     def __init__(self, encoding: EncodingOf, in_time: InTime, taken: Array) -> None:
-        """Count the rows that were taken."""
         super().__init__(encoding, in_time, taken)
         self._taken = tf.constant(np.concatenate([[0], np.cumsum(taken)]), tf.float64)
 

@@ -63,7 +63,6 @@ class Terminal:
     """A live bar per phase on a terminal, one line per phase elsewhere, on stderr."""
 
     def __init__(self) -> None:
-        """Look whether there is a terminal."""
         self.console = Console(file=sys.stderr, highlight=False, soft_wrap=True)
 
     def say(self, message: str) -> None:
@@ -129,7 +128,6 @@ class LiveLine:
     """A line that redraws itself."""
 
     def __init__(self, bar: Progress, task: TaskID) -> None:
-        """Take over the line."""
         self._bar = bar
         self._task = task
 
@@ -142,7 +140,6 @@ class PlainLine:
     """A line every :data:`PLAIN_SECONDS`."""
 
     def __init__(self, console: Console, title: str, steps: int, done: int) -> None:
-        """Begin to count the time."""
         self._console = console
         self._title = title
         self._steps = steps

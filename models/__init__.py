@@ -58,7 +58,6 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Name what there is, imported or not."""
     return sorted({*globals(), *__all__})
 
 

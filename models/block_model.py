@@ -203,7 +203,6 @@ class BlockModel(TrainableModel):
         dtype: Any = None,
         **parts: Any,
     ) -> None:
-        """Check the arguments and make block and output."""
         others = sorted(set(parts) - set(self.body_type.part_names))
         if others:
             raise OptionError(

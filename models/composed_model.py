@@ -31,7 +31,6 @@ class ComposedModel:
     """
 
     def __init__(self, model: BaseModel, target: str | None = None) -> None:
-        """Find the block and the output."""
         blocks = [layer for layer in layers_within(model) if isinstance(layer, ColumnsBlock)]
         if len(blocks) != 1 or not model.built:
             raise OptionError(

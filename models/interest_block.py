@@ -48,7 +48,6 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
     reads_time_intervals: ClassVar[bool] = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Check schema and options, and make the layers."""
         super().__init__(*args, **kwargs)
         self.whole_channels = self.channels
         recent = self.options.recent_within(self.channels.history_length)

@@ -90,7 +90,6 @@ class Graphs:
     """Compiled functions, by what they depend on: a plain object, so that Keras tracks nothing."""
 
     def __init__(self) -> None:
-        """Begin with none."""
         self._made: dict[Any, Callable[..., Any]] = {}
 
     def get(self, key: Any, make: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:

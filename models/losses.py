@@ -255,7 +255,6 @@ class LossMeans:
     """
 
     def __init__(self, names: Sequence[str]) -> None:
-        """Make the means, empty."""
         self.means = [tf.keras.metrics.Mean(name) for name in ("loss", *names)]
 
     def update(self, losses: Sequence[tf.Tensor] | tf.Tensor, rows: tf.Tensor) -> None:

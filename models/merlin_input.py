@@ -35,7 +35,6 @@ class PaddedBatches(tf.keras.utils.Sequence):
     """
 
     def __init__(self, loader: mm.Loader, padding: LeftPadding) -> None:
-        """Take a loader as it is."""
         self.loader = loader
         self.padding = padding
 
@@ -45,7 +44,6 @@ class PaddedBatches(tf.keras.utils.Sequence):
         return int(self.loader.batch_size)
 
     def __len__(self) -> int:
-        """Return the number of batches."""
         return len(self.loader)
 
     def __getitem__(self, index: int) -> Any:

@@ -185,7 +185,6 @@ class DIENOptions(ModelOptions):
     least_long: ClassVar[int] = 0  # positions of a long history at least
 
     def __post_init__(self) -> None:
-        """Check every option."""
         super().__post_init__()
         if not self.auxiliary_loss:
             self.refuse_change("aux_mlp_dims", "where `auxiliary_loss` is true")
@@ -241,7 +240,6 @@ class SearchedOptions(DIENOptions):
     see :class:`~.blocks.attention.SummedAttention`."""
 
     def __post_init__(self) -> None:
-        """Check every option."""
         super().__post_init__()
         or_none(check_positive)("long_seq_length", self.long_seq_length)
         if not self.stage_one:
@@ -281,7 +279,6 @@ class SIMOptions(SearchedOptions):
     is taken of the positions found (DARE)."""
 
     def __post_init__(self) -> None:
-        """Check every option."""
         super().__post_init__()
         if self.search not in PUBLISHED_SEARCHES:
             check_choice("search", self.search, _searches())
@@ -362,7 +359,6 @@ class RankingOptions(CheckedOptions):
     """Sizes of the layers over everything; the last is the logit."""
 
     def __post_init__(self) -> None:
-        """Check every option."""
         super().__post_init__()
         dims = list(self.top_mlp_dims)
         require(dims[-1] == 1, "top_mlp_dims", "end with 1, the logit", dims)
@@ -422,7 +418,6 @@ class TwoTowerOptions(CheckedOptions):
     """Divisor of the cosine of two vectors before the softmax."""
 
     def __post_init__(self) -> None:
-        """Check every option."""
         super().__post_init__()
         temperature = self.temperature
         is_number = isinstance(temperature, int | float) and not isinstance(temperature, bool)

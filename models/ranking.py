@@ -84,7 +84,6 @@ class RankingBlock(ColumnsBlock[AnyRankingOptions]):
     channels: RankingChannels
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Check schema and options, and make the layers."""
         super().__init__(*args, **kwargs)
         parsed = self.options
         names, policy = list(self.channels.categorical), self._dtype_policy

@@ -75,7 +75,6 @@ class StackedCrossAttention(ConfiguredBlock):
         position_buckets: int | None = None,
         **kwargs: Any,
     ) -> None:
-        """Check the options."""
         super().__init__(autocast=False, **kwargs)
         self.layers = check_positive("layers", layers)
         self.heads = check_positive("heads", heads)

@@ -45,7 +45,6 @@ class PlaceWeights(ConfiguredBlock):
     """
 
     def __init__(self, weightings: int, places: int, **kwargs: Any) -> None:
-        """Check the sizes."""
         super().__init__(**kwargs)
         self.weightings = check_positive("weightings", weightings)
         self.places = check_positive("places", places)
@@ -91,7 +90,6 @@ class TwoTowerBlock(ColumnsBlock[TwoTowerOptions]):
     channels: Channels
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Check schema and options, and make the layers."""
         super().__init__(*args, **kwargs)
         parsed, channels, policy = self.options, self.channels, self._dtype_policy
         histories = dict.fromkeys(channels.positive, channels.history_length)

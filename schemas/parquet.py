@@ -24,7 +24,6 @@ class UnreadableFooter(MerlinSimError):
     """A parquet file whose footer cannot be read, as a problem of that file."""
 
     def __init__(self, file: Path, error: BaseException) -> None:
-        """Say which file, and why."""
         self.problem = Problem(str(file), (), "a parquet file", why(error))
         super().__init__(str(self.problem))
 

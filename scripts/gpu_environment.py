@@ -39,7 +39,6 @@ class OpenLibraries:
     """Stands first among those whom Python asks for a module: opens libraries, finds nothing."""
 
     def __init__(self) -> None:
-        """Remember what is still to be opened."""
         self._waiting = dict(LIBRARIES)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:

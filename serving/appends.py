@@ -72,7 +72,6 @@ class Appends:
         domains: Sequence[str],
         registry: CollectorRegistry,
     ) -> None:
-        """Begin with nothing."""
         self._store, self._domains = store, tuple(domains)
         self._user, self._item = user, item
         self._waiting: list[tuple[list[Interaction], asyncio.Future[None]]] = []

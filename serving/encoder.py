@@ -106,7 +106,6 @@ class EventEncoder:
         limits: Limits | None = None,
         histories: Reading | None = None,
     ) -> None:
-        """Read the vocabularies."""
         self.columns = servable.columns
         self.limits = limits or Limits()
         self.histories = histories
@@ -381,7 +380,6 @@ class RowEncoder:
     """
 
     def __init__(self, servable: Servable, limits: Limits | None = None) -> None:
-        """Read the vocabularies."""
         self.columns = servable.columns
         self.limits = limits or Limits()
         self.raw_numbers = servable.takes_raw_numbers

@@ -44,7 +44,6 @@ class Limits:
     )
 
     def __post_init__(self) -> None:
-        """Check both."""
         require_settings(self)
 
     def check_candidates(self, count: int, what: str = "candidates") -> None:

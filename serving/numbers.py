@@ -53,7 +53,6 @@ class PlainNumbers:
     """Numbers as the model reads them: each has to be given."""
 
     def __init__(self, columns: ServedColumns) -> None:
-        """Name the fields of a request."""
         self._user = {column.name: column for column in columns.user_numbers}
         self._items = {c.name: c for c in (*columns.target_lists, *columns.target_numbers)}
         self.user_fields = tuple(self._user)
@@ -158,7 +157,6 @@ class WorkflowNumbers:
         lists: Mapping[str, Lookup],
         columns: ServedColumns,
     ) -> None:
-        """Read what is known of items."""
         self._features = features
         self._fitted = fitted
         self._timestamp = timestamp

@@ -57,7 +57,6 @@ class Scorer:
     """
 
     def __init__(self, servable: Servable, one_user_from: int | None = ONE_USER_FROM) -> None:
-        """Load the SavedModel."""
         self.columns = servable.columns
         self.one_user_from = None if servable.takes_rows else one_user_from
         # The loaded object has to stay alive: the signatures hold its variables weakly.

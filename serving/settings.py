@@ -31,7 +31,6 @@ class LogSettings:
     )
 
     def __post_init__(self) -> None:
-        """Gather every problem, raise once."""
         problems = []
         given = [self.log_share, self.log_mib, self.hash_users]
         if self.log_requests is None and given != [
@@ -108,7 +107,6 @@ class ServerOptions:
     log: LogSettings = field(default_factory=LogSettings)
 
     def __post_init__(self) -> None:
-        """Gather every problem, raise once."""
         problems = []
         named = [port for port in self.ports.values() if port]
         if len(set(named)) < len(named):

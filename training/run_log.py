@@ -48,7 +48,6 @@ class PublishedLines:
     """Makes the lines of one log; time counts from its making."""
 
     def __init__(self) -> None:
-        """Start the clock."""
         self.started = datetime.now()
 
     def head(self) -> list[str]:
@@ -129,7 +128,6 @@ class RunLog:
         stream: TextIO | None = None,
         log_format: str = JSON,
     ) -> None:
-        """Open what is written to."""
         self.path = results_dir / filename if results_dir else None
         self._file: TextIO | None = None
         self._reported: set[str] = set()

@@ -102,7 +102,6 @@ class CsvReader:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Close the file."""
         self._around.close()
 
     def _open(self) -> None:

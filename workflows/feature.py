@@ -134,7 +134,6 @@ class Vector(_OfColumn):
     of: str = ITEM
 
     def __post_init__(self) -> None:
-        """Check the size."""
         require_count(f"the size of the vector {self.name!r}", self.size)
 
 
@@ -152,7 +151,6 @@ class KeyList(_OfColumn):
     of: str = ITEM
 
     def __post_init__(self) -> None:
-        """Check the length."""
         require_count(f"the longest list of {self.name!r}", self.longest)
 
 
@@ -245,7 +243,6 @@ class FeatureSet:
     """The item, or features of it, whose occurrences in the user's whole history are counted."""
 
     def __post_init__(self) -> None:
-        """Check the unit of the time intervals."""
         if self.time_intervals not in (None, *UNITS_OF_INTERVALS):
             raise MerlinSimError(
                 f"`time_intervals` should be one of {', '.join(UNITS_OF_INTERVALS)}, or None. "
@@ -253,12 +250,10 @@ class FeatureSet:
             )
 
     def __bool__(self) -> bool:
-        """Return whether there is any."""
         made = (self.features, self.crosses, self.encodings, self.lifetime_counts)
         return any(made) or self.time_intervals is not None
 
     def __iter__(self) -> Iterator[AnyFeature]:
-        """Go through the features."""
         return iter(self.features)
 
     @property

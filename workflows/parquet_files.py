@@ -59,7 +59,6 @@ class PartWriter:
     """Writes a stream of tables, in their order, as ``<mapping>/part.<n>.parquet``."""
 
     def __init__(self, directory: Path, mapping: str, few_ids: Collection[str] = ()) -> None:
-        """Make the mapping's directory."""
         self.directory = directory
         self.mapping = mapping
         self.few_ids = set(few_ids)

@@ -204,7 +204,6 @@ class SampleRules(SplitRules):
     latest of the log, which show training what came after."""
 
     def __post_init__(self) -> None:
-        """Gather every problem, raise once."""
         least = {
             "max_sequence_length": 1,
             "shortest_sequence_for_user": 1,

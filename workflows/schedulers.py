@@ -96,7 +96,6 @@ class DaskCluster:
     """A Dask or Dask-CUDA cluster, reached through a client."""
 
     def __init__(self, client: Any) -> None:
-        """Store the client."""
         self.client = client
         self.workers = max(1, len(client.scheduler_info()["workers"]))
 

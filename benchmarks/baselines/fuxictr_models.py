@@ -39,7 +39,6 @@ class Rows:
     """Batches in the form that LongCTR's models take: the target behind its history."""
 
     def __init__(self, directory: Path, spec: dict[str, Any], mapping: str, batch: int) -> None:
-        """Read all rows, histories padded on the left."""
         channels, self.batch, self.shuffle = spec["channel_spec"], batch, mapping == "train"
         self.asked_at: list[float] = []
         targets, histories = channels["target_item_features"], channels["positive_history"]
@@ -61,7 +60,6 @@ class Rows:
             self.items[target] = torch.from_numpy(padded)
 
     def __len__(self) -> int:
-        """Return how many batches there are."""
         return -(-len(self.labels) // self.batch)
 
     def __iter__(self) -> Iterator[Any]:

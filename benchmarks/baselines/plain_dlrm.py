@@ -10,7 +10,6 @@ class PlainDLRM(tf.keras.Model):
     """The published sizes: 512, 256, 128 below, 1024, 1024, 512, 256, 1 above."""
 
     def __init__(self, cardinalities, dim=128, bottom=(512, 256, 128), top=(1024, 1024, 512, 256)):
-        """Make the layers."""
         super().__init__()
         layers = tf.keras.layers
         self.tables = [layers.Embedding(rows, dim) for rows in cardinalities]

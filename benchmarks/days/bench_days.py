@@ -106,7 +106,6 @@ class Days:
     """
 
     def __init__(self, directory: Path, count: int, drift: float, users: int, seed: int) -> None:
-        """Write the logs, if they are not there."""
         self.world = WORLD.format(users=users, seed=seed)
         self.model = MODEL.format(seed=seed)
         self.directory, self.count, self.drift = directory, count, drift

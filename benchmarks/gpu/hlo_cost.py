@@ -159,7 +159,6 @@ class Program:
     """
 
     def __init__(self, text: str) -> None:
-        """Read it."""
         self.computations: dict[str, Computation] = {}
         self.entry = ""
         current: Computation | None = None

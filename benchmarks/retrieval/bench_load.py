@@ -144,7 +144,6 @@ class Memory(threading.Thread):
     """Looks at what the server's processes hold and compute, until it is told to end."""
 
     def __init__(self, pid: int) -> None:
-        """Begin with nothing."""
         super().__init__()
         self.process = psutil.Process(pid)
         self.seen: list[Counter] = []
@@ -219,7 +218,6 @@ class Offline:
     """What the same models say, without a server."""
 
     def __init__(self, home: Path) -> None:
-        """Load the models."""
         from merlin_sim.serving.encoder import EventEncoder
         from merlin_sim.serving.retrieval.index import open_index
         from merlin_sim.serving.retrieval.recommender import Recommender

@@ -40,7 +40,6 @@ class ActivationUnit(ConfiguredBlock):
     """
 
     def __init__(self, hidden_dims: tuple[int, ...] = (80, 40), **kwargs: Any) -> None:
-        """Check the options and make the layers."""
         super().__init__(**kwargs)
         self.hidden_dims = check_dims("hidden_dims", hidden_dims, at_least=1)
         policy = self._dtype_policy

@@ -145,7 +145,6 @@ class DINAttention(ConfiguredBlock):
     """
 
     def __init__(self, attention: str = "dot", **kwargs: Any) -> None:
-        """Check the options and make the layers."""
         super().__init__(autocast=False, **kwargs)
         self.attention = check_choice("attention", attention, ATTENTIONS)
         self.activation_unit = None
@@ -213,7 +212,6 @@ class TargetAttention(ConfiguredBlock):
     def __init__(
         self, heads: int = 4, head_dim: int = 16, time_dim: int = 0, **kwargs: Any
     ) -> None:
-        """Check the options."""
         super().__init__(autocast=False, **kwargs)
         self.heads = check_positive("heads", heads)
         self.head_dim = check_positive("head_dim", head_dim)

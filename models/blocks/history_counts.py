@@ -42,7 +42,6 @@ class HistoryCounts(ConfiguredBlock):
     """
 
     def __init__(self, length: int, windows: tuple[int, ...] = WINDOWS, **kwargs: Any) -> None:
-        """Check the options."""
         super().__init__(autocast=False, **kwargs)
         self.length = check_positive("length", length)
         self.windows = check_dims("windows", windows)

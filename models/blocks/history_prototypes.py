@@ -49,7 +49,6 @@ class HistoryPrototypes(ConfiguredBlock):
     """
 
     def __init__(self, prototypes: int, heads: int = 4, head_dim: int = 16, **kwargs: Any) -> None:
-        """Check the options and make the attention."""
         super().__init__(autocast=False, **kwargs)
         self.prototypes = check_positive("prototypes", prototypes)
         self.heads = check_positive("heads", heads)

@@ -41,7 +41,6 @@ class PReLU(tf.keras.layers.PReLU):
     """
 
     def __init__(self, **kwargs: Any) -> None:
-        """Start the slope at 0.1."""
         super().__init__(alpha_initializer=tf.keras.initializers.Constant(0.1), **kwargs)
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
@@ -75,7 +74,6 @@ class HiddenLayers(ConfiguredBlock):
         dropout_rate: float | None = None,
         **kwargs: Any,
     ) -> None:
-        """Check the options and make the layers."""
         super().__init__(**kwargs)
         self.hidden_dims = check_dims("hidden_dims", hidden_dims)
         self.dropout_rate = check_rate("dropout_rate", dropout_rate)

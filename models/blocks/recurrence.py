@@ -37,7 +37,6 @@ class InterestExtractor(ConfiguredBlock):
     """
 
     def __init__(self, units: int, **kwargs: Any) -> None:
-        """Check the option."""
         super().__init__(**kwargs)
         self.units = check_positive("units", units)
 
@@ -122,7 +121,6 @@ class AUGRU(ConfiguredBlock):
     """
 
     def __init__(self, units: int, **kwargs: Any) -> None:
-        """Check the option."""
         super().__init__(**kwargs)
         self.units = check_positive("units", units)
 
@@ -250,7 +248,6 @@ class InterestEvolution(ConfiguredBlock):
     """
 
     def __init__(self, units: int, **kwargs: Any) -> None:
-        """Check the options and make the layers."""
         super().__init__(**kwargs)
         self.units = check_positive("units", units)
         policy = self._dtype_policy
@@ -371,7 +368,6 @@ class AuxiliaryNetwork(ConfiguredBlock):
         dropout_rate: float | None = None,
         **kwargs: Any,
     ) -> None:
-        """Check the options and make the layers."""
         super().__init__(**kwargs)
         self.item_dim = check_positive("item_dim", item_dim)
         self.hidden_dims = check_dims("hidden_dims", hidden_dims, at_least=1)

@@ -183,7 +183,6 @@ class _ReportingFile(io.BufferedWriter):
     """A new file that reports each write, and brings it to the disk as it goes."""
 
     def __init__(self, path: Path, report: Callable[[], None]) -> None:
-        """Make the file."""
         super().__init__(io.FileIO(path, "w"))
         self._report = report
         self._unsynced = 0
@@ -268,11 +267,9 @@ class StoredArrays(Mapping[str, Array]):
         return self.read(variable)
 
     def __iter__(self) -> Iterator[str]:
-        """Name the arrays."""
         return iter(self.index)
 
     def __len__(self) -> int:
-        """Count the arrays."""
         return len(self.index)
 
     def read(

@@ -64,24 +64,20 @@ class StopRequest:
     """
 
     def __init__(self) -> None:
-        """Begin without a request."""
         self.received: str | None = None
         self._before: dict[signal.Signals, object] = {}
         self._first = 0.0
 
     def __enter__(self) -> StopRequest:
-        """Begin to listen."""
         for name in (signal.SIGTERM, signal.SIGINT):
             self._before[name] = signal.signal(name, self._note)
         return self
 
     def __exit__(self, *raised: object) -> None:
-        """Give the signals back."""
         for name, handler in self._before.items():
             signal.signal(name, handler)  # type: ignore[arg-type]
 
     def __bool__(self) -> bool:
-        """Return whether a stop was asked for."""
         return self.received is not None
 
     def _note(self, number: int, frame: FrameType | None) -> None:

@@ -123,7 +123,6 @@ class Watchdog:
         stall_timeout: float = 45.0,
         end: Callable[[str, int], None] = end_process,
     ) -> None:
-        """Begin without connections."""
         self._ranks = ranks
         self._stall_timeout = stall_timeout
         self._end = end

@@ -16,7 +16,6 @@ class DropoutSeeds:
     """
 
     def __init__(self, layers: Sequence[tf.Module], rank: int) -> None:
-        """Find the generators."""
         self._rank = rank
         self._generators = [
             generator

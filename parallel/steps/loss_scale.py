@@ -24,7 +24,6 @@ class LossScale(tf.__internal__.tracking.AutoTrackable):
     """
 
     def __init__(self, active: bool, static: float | None = None) -> None:
-        """Begin with the initial scale."""
         super().__init__()
         self.active = active
         self.is_static = static is not None

@@ -37,7 +37,6 @@ class WarmUpAndDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
         decay_steps: int | None = None,
         decay_power: float = 2.0,
     ) -> None:
-        """Store the arguments."""
         super().__init__()
         self.rate = rate
         self.warmup_steps = warmup_steps
@@ -209,7 +208,6 @@ class Adam(Optimizer):
         name: str = "adam",
         **keras: Any,
     ) -> None:
-        """Take the hyperparameters."""
         super().__init__(learning_rate, weight_decay, name=name, **keras)
         self.beta_1 = beta_1
         self.beta_2 = beta_2
@@ -259,7 +257,6 @@ class LazyAdam(Adam):
     moves_every_row = False
 
     def __init__(self, learning_rate: Rate = 0.001, name: str = "lazy_adam", **adam: Any) -> None:
-        """Take the hyperparameters."""
         super().__init__(learning_rate, name=name, **adam)
 
     def update_rows(self, index: int, variable: tf.Variable, slices: tf.IndexedSlices) -> None:
@@ -289,7 +286,6 @@ class SGD(Optimizer):
         name: str = "sgd",
         **keras: Any,
     ) -> None:
-        """Take the hyperparameters."""
         super().__init__(learning_rate, weight_decay, name=name, **keras)
 
     def update_dense(self, index: int, variable: tf.Variable, gradient: tf.Tensor) -> None:
@@ -325,7 +321,6 @@ class Adagrad(Optimizer):
         name: str = "adagrad",
         **keras: Any,
     ) -> None:
-        """Take the hyperparameters."""
         super().__init__(learning_rate, weight_decay, name=name, **keras)
         self.epsilon = epsilon
 

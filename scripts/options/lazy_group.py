@@ -22,7 +22,6 @@ class LazyGroup(click.Group):
     """
 
     def __init__(self, *args: Any, files: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
-        """Remember the modules."""
         super().__init__(*args, **kwargs)
         self.files = files
 

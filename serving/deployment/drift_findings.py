@@ -127,7 +127,6 @@ class DriftBounds:
     )
 
     def __post_init__(self) -> None:
-        """Check all."""
         require_settings(self)
 
 

@@ -40,7 +40,6 @@ class GateRules:
     draws: int = DRAWS
 
     def __post_init__(self) -> None:
-        """Check all."""
         require_settings(self)
 
     @property

@@ -90,7 +90,6 @@ class FileStore(HistoryStore):
     """See :class:`~merlin_sim.serving.histories.store.HistoryStore`."""
 
     def __init__(self, path: Path, keep: int | None, create: bool) -> None:
-        """Open the file, or make it."""
         self.path = path
         self._own = threading.local()
         self._opened: list[sqlite3.Connection] = []

@@ -168,7 +168,6 @@ class RedisStore(HistoryStore):
     """See :class:`~merlin_sim.serving.histories.store.HistoryStore`."""
 
     def __init__(self, address: str, keep: int | None, create: bool, later: bool = False) -> None:
-        """Connect, or make ready to."""
         self.shown = shown_address(address)
         try:
             import redis
@@ -381,7 +380,6 @@ class Breaker:
     """
 
     def __init__(self, what: str, clock: Callable[[], float] = time.monotonic) -> None:
-        """Let calls through."""
         self._what, self._clock = what, clock
         self._lock = threading.Lock()
         self._failures = 0
@@ -389,7 +387,6 @@ class Breaker:
         """When the next call is let through."""
 
     def __enter__(self) -> None:
-        """Let a call through."""
         with self._lock:
             now = self._clock()
             if self._failures and now < self._until:
@@ -400,7 +397,6 @@ class Breaker:
                 self._until = now + self._pause()  # this call tries, others wait for what it finds
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Take note of how the call went."""
         with self._lock:
             if error is None:
                 self._failures = 0

@@ -37,7 +37,6 @@ class RecommendEndpoint:
     path = "/recommend"
 
     def __init__(self, towers: Path, index: Path, rules: Path | None, retrieved: int) -> None:
-        """Look whether all of it can be loaded."""
         import_faiss()
         servable = Servable.open(towers)
         check_index(index, servable)

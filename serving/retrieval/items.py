@@ -71,7 +71,6 @@ class ItemFacts:
     """Facts of items that rules compare: a column, [items + 1], for each name that they use."""
 
     def __init__(self, rules: Rules, servable: Servable, catalogue: Catalogue) -> None:
-        """Read the facts."""
         names = dict.fromkeys([*(rule.column for rule in rules.filters), *rules.caps])
         of_file = _file_facts(rules.items, catalogue) if rules.items is not None else {}
         self.rules = rules

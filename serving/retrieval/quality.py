@@ -74,7 +74,6 @@ class HeldOutClicks:
     """Column -> [rows]."""
 
     def __len__(self) -> int:
-        """How many."""
         return len(self.targets)
 
     def take(self, rows: Ids) -> HeldOutClicks:
@@ -91,7 +90,6 @@ class ClickedRows:
     """Reads the clicked rows of a dataset."""
 
     def __init__(self, dataset: DatasetDirectory) -> None:
-        """Find the columns."""
         channels = dataset.channels
         if not channels.get(POSITIVE_HISTORY) or not channels.get(TARGET_ITEM_FEATURES):
             raise MerlinSimError(f"{dataset.path}: expected users with histories of items.")
@@ -174,7 +172,6 @@ class CoOccurrence:
     """
 
     def __init__(self, parts: Iterable[HeldOutClicks], rows: int) -> None:
-        """Count."""
         counts = csr_matrix((rows, rows), dtype=np.float32)
         for part in parts:
             before = part.histories[:, -NEWEST:]
@@ -241,7 +238,6 @@ class Quality:
     narrator: Narrator
 
     def __post_init__(self) -> None:
-        """Learn how the towers number the dataset's items."""
         self._rows = ClickedRows(self.dataset)
         keys = self._rows.item_keys[1:]
         self._ids = np.append(

@@ -186,7 +186,6 @@ class RecommendModel:
     merges = False
 
     def __init__(self, settings: ModelSettings) -> None:
-        """Load what the settings name."""
         # Users stand side by side; a thread of each that waits for others' would cost more.
         tf.config.threading.set_intra_op_parallelism_threads(1)
         own = settings.endpoints[NAME]

@@ -34,7 +34,6 @@ class Ranker:
     """Scores items that a retrieval found; remembers what the ranker calls each of them."""
 
     def __init__(self, ranker: Servable, catalogue: Catalogue) -> None:
-        """Load the ranker."""
         ranker.check_ranks()
         self._encoder, self._scorer = EventEncoder(ranker), Scorer(ranker)
         self._catalogue = catalogue

@@ -32,7 +32,6 @@ class Towers:
     """The two towers, which make vectors of users and of items."""
 
     def __init__(self, servable: Servable) -> None:
-        """Load the SavedModel and the vocabularies."""
         self.servable = servable
         self._loaded = tf.saved_model.load(str(servable.model))
         signatures = self._loaded.signatures

@@ -33,7 +33,6 @@ class DatasetHistories:
     """The newest interactions that a dataset of a behaviour log keeps in ``history/``."""
 
     def __init__(self, directory: Path) -> None:
-        """Read what the dataset says of them."""
         self.kept = KeptHistories.open(directory)
         self.columns = self.kept.columns
 
@@ -90,7 +89,6 @@ class StoreHistories:
     """Interactions that are read of a user: all of them are items that were seen."""
 
     def __init__(self, store: Reading, encoder: EventEncoder) -> None:
-        """Remember both."""
         self._store = store
         self._columns = encoder.columns.users
         self._lookup = encoder.users[0] if encoder.users else None

@@ -33,7 +33,6 @@ class Access:
     """
 
     def __init__(self, tokens: tuple[str, ...] = ()) -> None:
-        """Remember them."""
         self._tokens = tuple(token.encode() for token in tokens)
 
     @classmethod
@@ -105,7 +104,6 @@ at once
     def __init__(
         self, most_requests: int, most_bytes: int, registry: CollectorRegistry | None = None
     ) -> None:
-        """Begin with none."""
         self._most_requests, self._most_bytes = most_requests, most_bytes
         self.requests = 0
         self.bytes = 0

@@ -76,7 +76,6 @@ class Replica:
     """Whether another start may go better."""
 
     def __post_init__(self) -> None:
-        """Start it."""
         self.token = secrets.token_hex(16)
         self._suspected = threading.Event()
         self._is_ending = False
@@ -255,7 +254,6 @@ class Idleness:
         clock: Callable[[], float] = time.monotonic,
         work: Callable[[Sequence[int]], tuple[float, int, bool]] | None = None,
     ) -> None:
-        """Begin to watch."""
         self._processes, self._clock, self._work = processes, clock, work or work_of
         self._done: tuple[float, int] = self._work(processes())[:2]
         self._since = clock()

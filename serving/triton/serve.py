@@ -115,7 +115,6 @@ class Server:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        """Stop."""
         self.stop()
 
     def start(self) -> None:

@@ -30,7 +30,6 @@ class ServerFiles:
     """
 
     def __init__(self) -> None:
-        """Make the folder."""
         self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
         self.lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self.lock, fcntl.LOCK_EX)  # another server may be looking at it just now

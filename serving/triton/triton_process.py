@@ -156,7 +156,6 @@ class OwnProcess:
         hidden: Sequence[bytes] = (),
         variables: Mapping[str, str] | None = None,
     ) -> None:
-        """Start it."""
         library = ctypes.CDLL(None, use_errno=True)
         parent = os.getpid()
 

@@ -36,7 +36,6 @@ class ForkServer:
     """Forks workers, and sees that none is left behind."""
 
     def __init__(self, path: Path) -> None:
-        """Begin to listen."""
         path.unlink(missing_ok=True)
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(path))

@@ -50,7 +50,6 @@ class IdsModel:
     merges = True
 
     def __init__(self, settings: ModelSettings) -> None:
-        """Load the servable."""
         self.limits = settings.limits
         self._servable = Servable.open(settings.servable)
         self.scorer = Scorer(self._servable)

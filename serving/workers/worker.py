@@ -83,7 +83,6 @@ class Worker:
     """Answers what comes through a connection until the other side has gone."""
 
     def __init__(self, connection: socket.socket) -> None:
-        """Hold the connection."""
         self._connection = connection
         self._sending = threading.Lock()
         self._unreadable: Exception | None = None

@@ -54,7 +54,6 @@ class Checkpoint(Callback):
         state: RunState | None = None,
         patience: Callable[[], AbstractContextManager[Callable[[], None]]] | None = None,
     ) -> None:
-        """Take where to save, and when."""
         super().__init__()
         self.directory = None if directory is None else Path(directory)
         self._every = every

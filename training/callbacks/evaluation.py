@@ -70,7 +70,6 @@ class Evaluation(Callback):
         log: RunLog | None = None,
         alive: Callable[[], None] = lambda: None,
     ) -> None:
-        """Take what is scored."""
         super().__init__()
         if isinstance(held_out, DatasetDirectory) and not batch_size:
             raise MerlinSimError("`batch_size` should be set when the data is a directory.")

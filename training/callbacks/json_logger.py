@@ -49,7 +49,6 @@ class JSONLogger(Callback):
         losses: Sequence[str] | None = None,
         loss_of_test: Callable[[], float] | None = None,
     ) -> None:
-        """Open the log."""
         super().__init__()
         if not isinstance(log, RunLog):
             log = RunLog(Path(log) if collectives.joined().is_first else None, append=append)

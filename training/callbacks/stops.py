@@ -19,7 +19,6 @@ class Heartbeat(Callback):
     """Reports each execution to a watchdog, so that a rank that hangs is noticed."""
 
     def __init__(self, watchdog: Watchdog) -> None:
-        """Take a watchdog that is active."""
         super().__init__()
         self._watchdog = watchdog
 
@@ -55,7 +54,6 @@ class MaxSteps(Callback):
     """Ends the training after so many steps in all, within an epoch too."""
 
     def __init__(self, steps: int) -> None:
-        """Take the number."""
         super().__init__()
         self._steps = steps
 
@@ -74,7 +72,6 @@ class StopOnSignal(Callback):
     """
 
     def __init__(self, request: StopRequest | None = None) -> None:
-        """Take who listens."""
         super().__init__()
         self._given = request
         self._open = ExitStack()

@@ -23,7 +23,6 @@ class Throughput(Callback):
     """
 
     def __init__(self) -> None:
-        """Begin with nothing timed."""
         super().__init__()
         self.seconds = 0.0
         """Time spent training by this process, evaluation and checkpoints left out."""
@@ -87,7 +86,6 @@ class Benchmark(Callback):
     def __init__(
         self, log: RunLog, steps: int, warmup_steps: int, steps_of_pass: int, losses: Sequence[str]
     ) -> None:
-        """Take what is measured."""
         super().__init__()
         self._log, self._steps, self._names = log, steps, losses
         self._measured = (log, warmup_steps, steps_of_pass)

@@ -35,7 +35,6 @@ class MeanRows:
     """
 
     def __init__(self, arrays: StoredArrays, dataset: DatasetDirectory) -> None:
-        """Read the items' categories."""
         self._arrays = arrays
         self._item, self._category_of = _categories(dataset)
 

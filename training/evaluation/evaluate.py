@@ -56,7 +56,6 @@ class KeptRows:
     """The rows of an evaluation, 13 bytes of each, or 37 with its place in the dataset."""
 
     def __init__(self) -> None:
-        """Begin with none."""
         nothing = (np.bool_, np.float32, *[np.int64] * 4)
         self._batches: list[tuple[Array, ...]] = [tuple(np.empty(0, kind) for kind in nothing)]
 
@@ -220,7 +219,6 @@ class HeldOutMetrics:
         users_are_together: bool,
         extra: Sequence[tf.keras.metrics.Metric],
     ) -> None:
-        """Begin with nothing counted."""
         self.auc, self.log_loss, self.calibration = AUC(), LogLoss(), CalibrationError()
         self.gauc = None if user is None else GAUC(user)
         self.user, self.users_are_together, self.extra = user, users_are_together, extra

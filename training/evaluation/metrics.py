@@ -94,7 +94,6 @@ class AUC(WholeNumbers):
     """
 
     def __init__(self, name: str = "auc", dtype: Any = None) -> None:
-        """Begin with nothing counted."""
         super().__init__(name, dtype)
         self.counts = self.count("counts", 2 * (THRESHOLDS - 1))  # of others, then of clicks
 
@@ -147,7 +146,6 @@ class LogLoss(WholeNumbers):
     """
 
     def __init__(self, name: str = "log_loss", dtype: Any = None) -> None:
-        """Begin with nothing counted."""
         super().__init__(name, dtype)
         self.samples = self.count("samples")
         self.sums = self.count("sums", LIMBS)
@@ -177,7 +175,6 @@ class CalibrationError(WholeNumbers):
     """The mean distance of predicted and observed click rate over 20 bins, weighted by samples."""
 
     def __init__(self, name: str = "calibration_error", dtype: Any = None) -> None:
-        """Begin with nothing counted."""
         super().__init__(name, dtype)
         self.samples = self.count("samples", CALIBRATION_BINS)
         self.clicks = self.count("clicks", CALIBRATION_BINS)
@@ -237,7 +234,6 @@ class GAUC(WholeNumbers):
     """
 
     def __init__(self, user: str | None = None, name: str = "gauc", dtype: Any = None) -> None:
-        """Begin with nothing counted."""
         super().__init__(name, dtype)
         self.user = user
         self.samples = self.count("samples")

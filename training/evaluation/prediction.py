@@ -34,7 +34,6 @@ class Predictor:
     """
 
     def __init__(self, model: Any, xla: bool = False, parts: bool = False) -> None:
-        """Wrap the model's forward pass in a graph."""
         self.model = model
         self.xla = xla
         self.parts = parts and not xla  # XLA cannot compile the loop over parts

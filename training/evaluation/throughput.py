@@ -18,7 +18,6 @@ class Measurement:
     """Throughput and latency of steps under the published keys, the first of them not counted."""
 
     def __init__(self, log: RunLog, warmup_steps: int, steps_of_pass: int) -> None:
-        """Start the clock."""
         self._log, self._warmup, self._steps_of_pass = log, warmup_steps, steps_of_pass
         self.latencies: list[float] = []
         self._samples = 0

@@ -68,7 +68,6 @@ class Differences:
         reference: RunGroup | None = None,
         narrator: Narrator | None = None,
     ) -> None:
-        """Compare them."""
         self.measure = MEASURES[measure]
         self.notes: list[str] = []
         measured = [setting for setting in settings if setting.measured(measure)]

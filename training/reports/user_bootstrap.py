@@ -35,7 +35,6 @@ class UserBootstrap:
     """
 
     def __init__(self, rows: ScoredRows, draws: int = DRAWS, seed: int = 0) -> None:
-        """Note who is drawn from."""
         self.users, self._rows, self._clicks = _rows_and_clicks(rows)
         self.draws = draws
         self.seed = seed

@@ -67,7 +67,6 @@ class ReplayFeed:
         return batch
 
     def __iter__(self) -> Iterator[Any]:
-        """Give the batches of the epoch."""
         for given in self.inputs():
             yield self.make(given)
 

@@ -309,7 +309,6 @@ class RunConfig:
         return "mixed_float16" if self.amp else "float32"
 
     def __post_init__(self) -> None:
-        """Gather everything that is wrong and raise once."""
         settle_paths(self)
         if self.model_type is None and not self.begins_with_checkpoint:
             object.__setattr__(self, "model_type", DEFAULT)

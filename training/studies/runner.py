@@ -62,7 +62,6 @@ class Launched:
     """
 
     def __init__(self, trial: Trial, line: Sequence[str], lock: int) -> None:
-        """Remember what to start."""
         self.trial = trial
         self._line, self._lock = line, lock
         self._log = EpochsOfLog(trial.directory / LOG)
@@ -123,7 +122,6 @@ class EpochsOfLog:
     """Reads the epochs that are added to a log."""
 
     def __init__(self, path: Path) -> None:
-        """Begin where it ends now."""
         self._path = path
         self._place = path.stat().st_size if path.exists() else 0
 

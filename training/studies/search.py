@@ -39,7 +39,6 @@ class SearchMemory:
     """The trials of a search and their results, and the next ones."""
 
     def __init__(self, root: Path, search: Search) -> None:
-        """Open the storage, or make it."""
         self._optuna = optuna = require_optuna()
         self.root, self.search = root, search
         with self.locked():

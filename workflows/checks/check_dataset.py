@@ -53,7 +53,6 @@ class DatasetCheck:
     """Look at so many rows of each mapping, and leave out the checks that need all of them."""
 
     def __post_init__(self) -> None:
-        """Begin with nothing counted."""
         self.sampled = False
         """Whether there were more rows than were looked at."""
         self._mappings: dict[str, MappingCounts] = {}

@@ -45,7 +45,6 @@ class CheckedRows:
         history: Column | None,
         ranks: Array | None = None,
     ) -> None:
-        """Hash the rows."""
         self.labels, self.columns, self.ranks = labels, columns, ranks
         self.lengths: Array | None = None
         """[rows] How long the histories are; None where there are none."""
@@ -141,7 +140,6 @@ class FileRows:
     """The rows of a mapping that has one row per sample."""
 
     def __init__(self, dataset: DatasetDirectory, mapping: str) -> None:
-        """Look at the footers."""
         self.dataset = dataset
         self._row_check = RowCheck(dataset.schema)
         self._row_check.labels = frozenset(dataset.channels[LABEL])  # whatever its tags are

@@ -94,7 +94,6 @@ class FeatureCounts:
     """
 
     def __init__(self, name: str, size: int | None) -> None:
-        """Begin with nothing counted."""
         self.name = name
         self.is_number = size is None
         """Whether it is no id."""
@@ -174,7 +173,6 @@ class OrderCounts:
     """Counts rows by a score of an order that no behaviour made, and by label."""
 
     def __init__(self, scores: int) -> None:
-        """Begin with nothing counted."""
         self._counts = np.zeros((scores, 2), np.int64)
 
     def add(self, scores: Array, labels: Array) -> None:
@@ -223,7 +221,6 @@ class UserCounts:
     """
 
     def __init__(self, size: int | None) -> None:
-        """Begin with nothing counted."""
         self._is_there = np.zeros(size or 0, np.bool_)
         self._with_history = np.zeros(size or 0, np.bool_)
         self._positives = np.zeros(size or 0, np.int32)

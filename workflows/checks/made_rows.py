@@ -25,7 +25,6 @@ class MadeRows:
     """The samples of a mapping; negative histories are left out."""
 
     def __init__(self, dataset: DatasetDirectory, mapping: str) -> None:
-        """Open the users."""
         self.mapping = mapping
         columns, channels = dataset.schema, dataset.channels
         self._history = channels[POSITIVE_HISTORY][0]

@@ -63,7 +63,6 @@ class DaySplit:
     """Share of all rows that test: the last. 0 for the split by files."""
 
     def __post_init__(self) -> None:
-        """Check the shares."""
         shares = (self.validation_share, self.test_share)
         if not all(0 <= share < 1 for share in shares) or sum(shares) >= 1:
             raise MerlinSimError(

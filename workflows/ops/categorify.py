@@ -90,7 +90,6 @@ class Categorify(nvt.ops.Categorify):
         split_every: PerColumn = 8,
         order: str = FREQUENCY,
     ) -> None:
-        """Check and store the arguments."""
         if order not in ORDERS:
             raise MerlinSimError(
                 f"`order` should be one of {', '.join(ORDERS)}. Received: `order` = {order!r}."

@@ -43,7 +43,6 @@ class QuantileBuckets(StatOperator):
     """
 
     def __init__(self, buckets: int | Sequence[float]) -> None:
-        """Store the argument."""
         super().__init__()
         if isinstance(buckets, int) and buckets < 2:
             raise MerlinSimError(f"`buckets` should be at least 2. Received: {buckets}.")
@@ -171,7 +170,6 @@ class SplitKeys(nvt.ops.Operator):
     """
 
     def __init__(self, longest: int, separator: str = "|") -> None:
-        """Check and store the arguments."""
         super().__init__()
         require_count("`longest`", longest)
         if not isinstance(separator, str) or not separator:
@@ -220,7 +218,6 @@ class LogNumbers(Operator):
     """
 
     def __init__(self, added: float = 3.0) -> None:
-        """Store the argument."""
         super().__init__()
         self.added = added
 
@@ -278,7 +275,6 @@ class FillAsOf(nvt.ops.Operator):
     def __init__(
         self, user: str, order: str, cycles: Mapping[str, Sequence[str]] | None = None
     ) -> None:
-        """Store the arguments."""
         super().__init__()
         self.user = user
         self.order = order

@@ -194,7 +194,6 @@ class GroupHistories(StatOperator):
         steady: Sequence[str] = (),
         seed: int = 12345,
     ) -> None:
-        """Check and store the arguments."""
         features = FeatureSet(
             (
                 *(Number(name, USER) for name in user_numbers),

@@ -71,7 +71,6 @@ class TemporaryFiles:
     """
 
     def __init__(self, prefix: str, beside: Path | None = None) -> None:
-        """Make the directory."""
         self.path = (beside or Path(tempfile.gettempdir())) / f"{prefix}{uuid.uuid4().hex}"
         self.path.mkdir(parents=True)
         weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)

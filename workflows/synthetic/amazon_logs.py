@@ -70,7 +70,6 @@ class PlantedBehaviour:
     seed: int = setting(12345, "Same seed, same bytes.", at_least=0)
 
     def __post_init__(self) -> None:
-        """Gather every problem, raise once."""
         problems = []
         if self.long_term + self.short_term > 1:
             problems.append(

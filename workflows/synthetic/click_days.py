@@ -56,7 +56,6 @@ class PlantedClicks:
     seed: int = setting(1, "Same seed, same bytes.", at_least=0)
 
     def __post_init__(self) -> None:
-        """Gather every problem, raise once."""
         below = f"`missing` should be below 1. Received: {self.missing}"
         require_settings(self, [] if self.missing < 1 else [below])
 
@@ -192,7 +191,6 @@ class DriftingWorld:
     seed: int = setting(1, "Same seed, same bytes.", at_least=0)
 
     def __post_init__(self) -> None:
-        """Gather every problem, raise once."""
         sizes = (
             "`items` should be as many as `categories` or more. "
             f"Received: {self.items} and {self.categories}"

@@ -45,7 +45,6 @@ class CheckedSamples:
     """Some rows of samples, checked: ids that may be, histories without padding."""
 
     def __init__(self, rows: ChunkRows, spec: FeatureSpec) -> None:
-        """Decode the rows."""
         self.rows, self.spec = rows, spec
         (label,) = spec.channel_spec[LABEL]
         labels = np.asarray(rows.table[label])
@@ -195,7 +194,6 @@ class Samples:
         of_items: list[Numbers],
         report: Report,
     ) -> None:
-        """Read all rows."""
         self.dataset = dataset
         self.mappings = list(dataset.spec.source_spec)
         self._pieces: list[tuple[int, ChunkRows]] = []

@@ -46,7 +46,6 @@ class TfrecordForm:
     """To which length histories are padded; None: to the spec's."""
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
         for mapping, count in self.part_counts.items():
             if count < 1:
                 raise MerlinSimError(

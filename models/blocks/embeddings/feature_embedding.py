@@ -284,7 +284,6 @@ class TimeIntervalEmbedding(ConfiguredBlock):
     """
 
     def __init__(self, dim: int, buckets: int = 32, **kwargs: Any) -> None:
-        """Check the options."""
         super().__init__(autocast=False, **kwargs)
         self.dim = check_positive("dim", dim)
         self.buckets = check_positive("buckets", buckets)

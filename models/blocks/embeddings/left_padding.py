@@ -35,7 +35,6 @@ class LeftPadding(ConfiguredBlock):
     """
 
     def __init__(self, lengths: Mapping[str, int], **kwargs: Any) -> None:
-        """Check the lengths."""
         super().__init__(autocast=False, **kwargs)
         self.lengths = {name: check_positive(name, length) for name, length in lengths.items()}
         self._warned: set[str] = set()

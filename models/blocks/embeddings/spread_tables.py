@@ -133,7 +133,6 @@ class PartOfTable(tf.keras.layers.Embedding):
     """Keras's layer of a table, with the rows and columns that one rank has, none perhaps."""
 
     def __init__(self, part: TablePart, start: InitialTable, name: str) -> None:
-        """Take the sizes of the part."""
         rows, columns = part.shard.rows, part.shard.columns
         super().__init__(max(1, rows), columns, embeddings_initializer=start, name=name)
         self.input_dim = rows  # Keras refuses 0 where it is given
@@ -198,7 +197,6 @@ class SpreadLookup:
     """
 
     def __init__(self, tables: Sequence[Placed], ranks: Ranks, name: str) -> None:
-        """Remember where the tables are."""
         self.tables = list(tables)
         self.ranks = ranks
         self.name = name

@@ -81,7 +81,6 @@ class MultiHeadSearchUnit(AttentionUnit):
     """
 
     def __init__(self, heads: int, head_dim: int, time_dim: int = 0, **kwargs: Any) -> None:
-        """Check the options."""
         super().__init__(**kwargs)
         self.heads = check_positive("heads", heads)
         self.head_dim = check_positive("head_dim", head_dim)
@@ -175,7 +174,6 @@ class TargetAttentionUnit(AttentionUnit):
     parts = ("attention",)
 
     def __init__(self, attention: TargetAttention | dict[str, Any], **kwargs: Any) -> None:
-        """Take the attention."""
         super().__init__(**kwargs)
         self.attention: TargetAttention = part_from(attention)
         self.reads_times = self.attention.time_dim > 0
@@ -229,7 +227,6 @@ class CollisionAttentionUnit(AttentionUnit):
     has_mean = False
 
     def __init__(self, counts: bool = False, **kwargs: Any) -> None:
-        """Remember the option."""
         super().__init__(**kwargs)
         self.counts = counts
 

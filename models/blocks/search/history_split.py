@@ -44,7 +44,6 @@ class HistorySplit(ConfiguredBlock):
     """
 
     def __init__(self, long_length: int, short_length: int, **kwargs: Any) -> None:
-        """Check the options."""
         super().__init__(autocast=False, **kwargs)
         self.long_length = check_length("long_length", long_length)
         self.short_length = check_length("short_length", short_length)

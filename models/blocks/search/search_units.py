@@ -40,7 +40,6 @@ class RandomProjection(ConfiguredBlock):
     """
 
     def __init__(self, bits: int, **kwargs: Any) -> None:
-        """Check the option."""
         super().__init__(autocast=False, **kwargs)
         self.bits = check_positive("bits", bits)
 
@@ -85,7 +84,6 @@ class GeneralSearchUnit(SearchUnit):
     """
 
     def __init__(self, top_k: int = 50, **kwargs: Any) -> None:
-        """Check the option."""
         super().__init__(**kwargs)
         self.top_k = check_positive("top_k", top_k)
 
@@ -129,7 +127,6 @@ class HardSearchUnit(SearchUnit):
     """
 
     def __init__(self, category_feature: str, top_k: int = 50, **kwargs: Any) -> None:
-        """Check the options."""
         super().__init__(**kwargs)
         is_name = isinstance(category_feature, str)
         require(is_name, "category_feature", "name a column of the target item", category_feature)
@@ -179,7 +176,6 @@ class HashSearchUnit(SearchUnit):
     parts = ("projection",)
 
     def __init__(self, bits: int = 64, top_k: int = 48, **kwargs: Any) -> None:
-        """Check the options."""
         super().__init__(**kwargs)
         self.top_k = check_positive("top_k", top_k)
         self.projection = RandomProjection(bits, name="projection")
@@ -236,7 +232,6 @@ class CollisionSearchUnit(SearchUnit):
     parts = ("projection",)
 
     def __init__(self, hashes: int = 32, bits_per_hash: int = 4, **kwargs: Any) -> None:
-        """Check the options."""
         super().__init__(**kwargs)
         self.hashes = check_positive("hashes", hashes)
         self.bits_per_hash = check_positive("bits_per_hash", bits_per_hash)
@@ -283,7 +278,6 @@ class TargetSearchUnit(SearchUnit):
     def __init__(
         self, attention: TargetAttention | dict[str, Any], top_k: int = 100, **kwargs: Any
     ) -> None:
-        """Check the option."""
         super().__init__(**kwargs)
         self.attention: TargetAttention = part_from(attention)
         self.top_k = check_positive("top_k", top_k)
