@@ -78,7 +78,7 @@ package: $(READY)
 	@scripts/check_package.sh
 
 real-data: $(READY)
-	@$(BIN)/python -m merlin_sim.scripts.real_data
+	@$(BIN)/python benchmarks/real_data.py
 
 LOCK := VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/uv pip compile --quiet --universal --python-version 3.10 \
   --generate-hashes --no-emit-index-url --extra dev --extra horovod --extra serve --extra study --extra redis --extra recommend \

