@@ -25,6 +25,7 @@ from ..schemas.item_table import ID
 from .feature import FeatureSet, Time
 from .frames import arrow_lists
 from .parquet_files import write_table
+from .raw_values import is_words
 
 Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
@@ -52,7 +53,7 @@ def known_rows(name: str, table: pa.Table, cycle: Sequence[str] = ()) -> Mask:
     known = values.is_valid()
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
-    if pa.types.is_string(values.type):
+    if is_words(values.type):
         is_key = pc.and_(pc.not_equal(values, f"no_{name}"), pc.not_equal(values, ""))
         known = pc.and_(known, is_key.fill_null(False))
     return np.asarray(known)

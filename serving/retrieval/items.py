@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from ...foundation.exceptions import MerlinSimError
 from ...schemas.item_table import COUNT
+from ...workflows.known_values import known_rows
 from ...workflows.vocabularies import Vocabularies
 from ..servable import Servable, ServableError
 from .rules import Rules, UserFact
@@ -106,6 +107,15 @@ class ItemFacts:
         return [(self._codes[name][ids], most) for name, most in self.rules.caps.items()]
 
 
+def _known(name: str, facts: pa.Array) -> pa.Array:
+    """Return facts with null where one is missing, whether by an empty text, NaN or its key."""
+    if pa.types.is_dictionary(facts.type):
+        facts = facts.dictionary_decode()
+    missing = np.asarray(pc.is_null(facts, nan_is_null=True))
+    known = known_rows(name, pa.table({name: facts})) & ~missing
+    return pc.if_else(pa.array(known), facts, pa.scalar(None, facts.type))
+
+
 def _codes(facts: pa.Array) -> Ids:
     codes = facts.dictionary_encode().indices
     found: Ids = np.asarray(pc.fill_null(codes, -1)).astype(np.int64)
@@ -122,7 +132,7 @@ def _feature_facts(name: str, servable: Servable, catalogue: Catalogue) -> pa.Ar
             "of facts (`items`) may have it."
         )
     of_items = Vocabularies(item.parent).items(catalogue.domain).feature(name)
-    keys = pa.array(Vocabularies(path.parent).keys(name))
+    keys = _known(name, pa.array(Vocabularies(path.parent).keys(name)))
     # The first key has id 1; an item without one has id 0.
     return keys.take(pa.array(of_items - 1, mask=of_items == 0))
 
@@ -155,7 +165,7 @@ def _file_facts(path: Path, catalogue: Catalogue) -> dict[str, pa.Array]:
     rows = pc.index_in(keys, value_set=given)
     rows = pa.concat_arrays([pa.nulls(1, rows.type), rows])  # id 0
     return {
-        name: table[name].combine_chunks().take(rows)
+        name: _known(name, table[name].combine_chunks()).take(rows)
         for name in table.column_names
         if name != catalogue.domain
     }

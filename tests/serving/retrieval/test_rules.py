@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError, SpecError
-from merlin_sim.serving.retrieval.items import ItemFacts
+from merlin_sim.serving.retrieval.items import Catalogue, ItemFacts
 from merlin_sim.serving.retrieval.rules import Predicate, Rules, UserFact, put_in_order, read_rules
 
 WHOLE = """\
@@ -113,6 +115,40 @@ def test_facts_are_those_of_the_file_and_of_the_dataset(towers, tmp_path):
     rules = Rules(tmp_path / "facts.csv", filters=(Predicate("age", "is", 5),))
     facts = ItemFacts(rules, towers.servable, towers.catalogue)
     assert facts.keep(np.array([1, 2]), {}).tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "facts"),
+    [
+        ("csv", "rating", pa.array(["adult", "", "all"])),
+        ("parquet", "rating", pa.array(["adult", "", "all"])),
+        ("parquet", "rating", pa.array(["adult", "", "all"], pa.large_string())),
+        ("parquet", "rating", pa.array(["adult", None, "all"]).dictionary_encode()),
+        ("parquet", "age", pa.array([18.0, np.nan, 3.0])),
+        ("dataset", "brand", pa.array(["b5", "no_brand", "b1"])),
+    ],
+)
+def test_a_fact_is_missing_whichever_way_it_comes(source, name, facts, tmp_path):
+    items, ids = ["a", "b", "c"], [1, 2, 3]
+    of_file = pa.table({"what": items, name: facts})
+    if source == "csv":
+        of_file.to_pandas().to_csv(tmp_path / "facts.csv", index=False)
+    elif source == "parquet":
+        pq.write_table(of_file, tmp_path / "facts.parquet")
+    else:
+        known = {"id": ids, "key": items, "brand": ids}
+        pq.write_table(pa.table(known), tmp_path / "what.parquet")
+        pq.write_table(pa.table({"id": ids, "key": facts}), tmp_path / "brand.parquet")
+    path = None if source == "dataset" else tmp_path / f"facts.{source}"
+    first = facts[0].as_py()
+    servable = SimpleNamespace(path=tmp_path, vocabulary=lambda name: tmp_path / f"{name}.parquet")
+    catalogue = Catalogue("what", ("brand",), np.array([None, *items], object), None)
+    for rule in (Predicate(name, "is_not", first), Predicate(name, "not_in", [first])):
+        rules = Rules(path, filters=(rule,), caps={name: 1})
+        found = ItemFacts(rules, servable, catalogue)
+        assert found.keep(np.array(ids), {}).tolist() == [False, False, True]
+        ((codes, _),) = found.capped(np.array(ids))
+        assert codes[1] == -1 and (codes[[0, 2]] >= 0).all()
 
 
 def test_facts_that_cannot_be_are_refused(towers, tmp_path):
