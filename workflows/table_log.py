@@ -115,11 +115,16 @@ class TableLog:
         """The first file that has rows, if it is parquet; a CSV file shows it when it is read."""
         return self._blocks[0].path
 
+    def type_of(self, name: str) -> pa.DataType:
+        """The type of a column of keys or times, which in CSV is text."""
+        path = self.first_file
+        return pa.string() if is_csv(path) else read_footer(path)[1].field(name).type
+
     @cached_property
     def _times(self) -> str | pa.DataType:
         """What times are: the type of all files' column; of text the kind of the first of them."""
-        path, name = self.first_file, self.columns.timestamp
-        stored = pa.string() if is_csv(path) else read_footer(path)[1].field(name).type
+        name = self.columns.timestamp
+        stored = self.type_of(name)
         if not is_text(stored):
             return stored
         for path in dict.fromkeys(block.path for block in self._blocks):

@@ -7,7 +7,7 @@ them. A file that was changed, or written by a version that this one does not kn
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -36,6 +36,8 @@ from ...schemas.fitted_record import (
     number_operators,
     require_shape,
 )
+from ...schemas.item_table import KEY
+from ...schemas.parquet import read_footer, type_in_words
 from ..behaviour_columns import BehaviourColumns
 from ..feature import FeatureSet
 from ..fitted_numbers import FittedNumbers
@@ -119,6 +121,19 @@ class FittedWorkflow:
     def workflow(self) -> nvt.Workflow:
         """The NVTabular workflow, as it was saved."""
         return load_workflow(self.directory)
+
+    def check_types_of_keys(self, files: str, type_of: Callable[[str], pa.DataType]) -> None:
+        """Refuse users and items of another type, in ``files``: none would be known."""
+        for name in (self.columns.item, self.columns.user):
+            expected = read_footer(self.vocabularies.path(name))[1].field(KEY).type
+            received = type_of(name)
+            if pa.types.is_dictionary(received):
+                received = received.value_type
+            if pa.types.is_integer(expected) != pa.types.is_integer(received):
+                raise MerlinSimError(
+                    f"{files}: column {name!r}: expected {type_in_words(expected)}, as the "
+                    f"workflow was fitted on, found {type_in_words(received)}."
+                )
 
     def teach(self, workflow: nvt.Workflow, schema: Schema, grow: bool = False) -> None:
         """Have another graph of the same log know what this one learned.

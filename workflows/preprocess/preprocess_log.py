@@ -22,8 +22,7 @@ from ...foundation.files import copy_directory, staged_directory, whole_file
 from ...foundation.hashing import hash_keys
 from ...foundation.process_wide import quiet_merlin
 from ...schemas.dataset import DatasetDirectory
-from ...schemas.item_table import COUNT, KEY
-from ...schemas.parquet import read_footer, type_in_words
+from ...schemas.item_table import COUNT
 from ...schemas.users_layout import POPULARITY, SAMPLE
 from ...schemas.users_layout import USERS as USERS_LAYOUT
 from ..behaviour_columns import PLACE
@@ -471,21 +470,10 @@ class _Run:
 
 
 def _check_types_of_keys(run: _Run) -> None:
-    """Refuse users and items of another type: none would be known."""
-    columns, fitted = run.settings.columns, run.settings.fitted
+    fitted, events = run.settings.fitted, run._events()
     assert fitted is not None
-    events = run._events()
     schema = events.table(events.names[0]).schema
-    for name in (columns.item, columns.user):
-        expected = read_footer(fitted.vocabularies.path(name))[1].field(KEY).type
-        received = schema.field(name).type
-        if pa.types.is_dictionary(received):
-            received = received.value_type
-        if pa.types.is_integer(expected) != pa.types.is_integer(received):
-            raise MerlinSimError(
-                f"{run.settings.files}: column {name!r}: expected {type_in_words(expected)}, as "
-                f"the workflow was fitted on, found {type_in_words(received)}."
-            )
+    fitted.check_types_of_keys(run.settings.files, lambda name: schema.field(name).type)
 
 
 def grow(workflow: nvt.Workflow, log: Dataset) -> None:

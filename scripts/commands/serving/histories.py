@@ -23,6 +23,7 @@ from ...text_table import text_table
 
 if TYPE_CHECKING:
     from ....workflows.behaviour_columns import BehaviourColumns
+    from ....workflows.table_log import TableLog
 
 AT_ONCE = 1_000
 """Lines of a file that are kept together."""
@@ -84,7 +85,6 @@ def load(
 
     from ....foundation.progress import Terminal
     from ....serving.histories.loading import read_dataset, read_log
-    from ....workflows.table_log import TableLog
     from ....workflows.text_lines import BadRows
 
     if bool(files) == bool(dataset):
@@ -93,8 +93,7 @@ def load(
     bad: list[BadRows] = []
     narrator = Terminal()
     if dataset is None:
-        source = TableLog(files, _columns(columns, fitted))
-        source.blocks()  # refuses a file without the columns before the store is made
+        source = _log(files, columns, fitted)  # refused, if it is, before the store is made
         pieces = read_log(source, on_bad_rows, bad, narrator)
     else:
         if fitted or any(columns.values()):
@@ -118,17 +117,30 @@ def load(
     )
 
 
-def _columns(given: dict[str, Any], fitted: Path | None) -> BehaviourColumns:
-    """What of a log's columns counts here."""
-    from ....workflows.behaviour_columns import BehaviourColumns
+def _log(files: tuple[Path, ...], given: dict[str, Any], fitted: Path | None) -> TableLog:
+    """Open a log, of which only what makes histories is read."""
     from ....workflows.feature import NO_FEATURES
     from ....workflows.preprocess.fitted import FittedWorkflow
+    from ....workflows.table_log import TableLog
 
-    if fitted is not None:
-        if any(given.values()):
-            raise click.UsageError("--fitted knows the columns: leave the others out.")
-        columns = FittedWorkflow.load(fitted).columns
-        return replace(columns, user_features=(), item_features=(), features=NO_FEATURES)
+    if fitted is None:
+        source = TableLog(files, _columns(given))
+        source.blocks()
+        return source
+    if any(given.values()):
+        raise click.UsageError("--fitted knows the columns: leave the others out.")
+    workflow = FittedWorkflow.load(fitted)
+    columns = replace(workflow.columns, user_features=(), item_features=(), features=NO_FEATURES)
+    source = TableLog(files, columns)
+    source.blocks()
+    workflow.check_types_of_keys(", ".join(map(str, files)), source.type_of)
+    return source
+
+
+def _columns(given: dict[str, Any]) -> BehaviourColumns:
+    """Take the columns of a log that options name."""
+    from ....workflows.behaviour_columns import BehaviourColumns
+
     named = {name.removesuffix("_column"): value for name, value in given.items()}
     for name in ("user", "item", "timestamp"):
         if named[name] is None:

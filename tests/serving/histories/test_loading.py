@@ -101,6 +101,16 @@ def test_a_dataset_gives_what_it_keeps_of_its_histories_and_the_next_day_goes_on
 
 
 @pytest.mark.slow
+def test_keys_of_another_type_than_the_dataset_s_are_refused(dataset, tmp_path):
+    made, log = dataset
+    log.to_csv(tmp_path / "day.csv", index=False)
+    ended = answer("histories", "load", tmp_path / "store", tmp_path / "day.csv", "--fitted", made)
+    assert ended.returncode == 2 and not (tmp_path / "store").exists()
+    assert "day.csv: column 'user': expected whole numbers (int64), as the" in ended.stderr
+    assert "found text (string)" in ended.stderr
+
+
+@pytest.mark.slow
 def test_a_changed_file_of_a_dataset_is_refused(dataset, tmp_path):
     made, _ = dataset
     kept = next((made / "history").glob("*.parquet"))
