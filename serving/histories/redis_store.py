@@ -146,6 +146,8 @@ _CURRENT = ""
 FILLING = f"{ABOUT}:filling"
 """Has the generation that is being filled, and goes by itself where that has stopped."""
 _FILLING_SECONDS = 60
+_SOME = 1_000
+"""Users of whom their keys' type is seen."""
 
 
 def shown_address(address: str) -> str:
@@ -295,6 +297,12 @@ class RedisStore(HistoryStore):
         """See HistoryStore."""
         with self._errors():
             return int(self._redis.scard(f"{ABOUT}:{self._redis.hget(ABOUT, 'generation')}"))
+
+    def some_users(self) -> list[str]:
+        """See HistoryStore."""
+        with self._errors():
+            current = f"{ABOUT}:{self._redis.hget(ABOUT, 'generation')}"
+            return [*self._redis.srandmember(current, _SOME)]
 
     @contextmanager
     def load(self, overwrite: bool) -> Iterator[Filling]:

@@ -176,6 +176,9 @@ class HistoryStore(Filling, Reading, Protocol):
     def users(self) -> int:
         """Count the users."""
 
+    def some_users(self) -> list[str]:
+        """Return keys of some users, numbers and texts if there are many of both; none if empty."""
+
     def load(self, overwrite: bool) -> AbstractContextManager[Filling]:
         """Fill the store: what is appended within the block is kept whole or not at all.
 

@@ -18,9 +18,10 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from ..appends import PATH as APPENDS
 from ..appends import Appends
-from ..histories.open_store import open_store, whole_address
+from ..histories.open_store import whole_address
 from ..home_page import Form, HomePage, empty_event
 from ..servable import Servable, hold
+from ..served_store import open_served_store
 from ..settings import ModelSettings, ServerOptions
 from ..versions import ServedVersion, user_of_events
 from .admission import Access, tls_context
@@ -130,8 +131,8 @@ class Server:
         self._files = ServerFiles()
         closing.callback(self._files.remove)
         if self.options.histories is not None:
-            first.check_reads_histories()
-            self._appends = Appends.of(first, open_store(self.options.histories), registry)
+            store = open_served_store(self.options.histories, first)
+            self._appends = Appends.of(first, store, registry)
             closing.callback(self._appends.close)
         (self._files.path / METRICS).mkdir()
         MultiProcessCollector(registry, str(self._files.path / METRICS))  # type: ignore[no-untyped-call]

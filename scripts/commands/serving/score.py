@@ -62,13 +62,14 @@ def command(
         raise click.UsageError("expected --input and --output (or --example alone).")
     from ....foundation.progress import Terminal
     from ....serving.encoder import open_encoder
-    from ....serving.histories.open_store import open_store
     from ....serving.score_file import EventFile, check_output
     from ....serving.servable import Servable
+    from ....serving.served_store import open_served_store
 
     check_output(output, source, overwrite)
-    store = None if histories is None else open_store(histories)
-    encoder = open_encoder(opened := Servable.open(servable), limits, store)
+    opened = Servable.open(servable)
+    store = None if histories is None else open_served_store(histories, opened)
+    encoder = open_encoder(opened, limits, store)
     EventFile(source, encoder)
 
     from ....serving.score_file import score_file

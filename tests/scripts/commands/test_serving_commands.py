@@ -13,6 +13,8 @@ from in_process import answer, run
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.schemas.fingerprint import fingerprint
+from merlin_sim.serving.histories.open_store import open_store
+from merlin_sim.serving.histories.store import Interaction
 from merlin_sim.serving.servable import Servable
 
 pytestmark = pytest.mark.slow
@@ -54,6 +56,20 @@ def test_a_checkpoint_becomes_scores(dataset, trained, exported, tmp_path):
     expected = model.predict(dataset, batch_size=16)
     assert np.ptp(expected) > 0.01
     np.testing.assert_allclose(scored["scores"], expected, atol=1e-5)
+
+
+def test_a_store_whose_users_have_other_keys_is_refused(exported, tmp_path):
+    store = open_store(str(tmp_path / "store"), create=True)
+    source = tmp_path / "events.jsonl"
+    source.write_text(json.dumps({"reader": 1, "candidates": [3]}))
+    words = ["score", exported, "--histories", tmp_path / "store", "--input", source]
+    run(*words, "--output", tmp_path / "of an empty store.jsonl")
+    store.append([Interaction(f'"{number}"', "2") for number in range(9)])
+    ended = answer(*words, "--output", tmp_path / "scores.jsonl")
+    assert ended.returncode == 2
+    assert "store: the users of the store: reader: expected a whole number, as" in ended.stderr
+    store.append([Interaction("1", "2")])
+    run(*words, "--output", tmp_path / "scores.jsonl")
 
 
 def test_bad_rows_are_fatal_or_counted_an_example_is_scored_and_damage_is_refused(

@@ -79,6 +79,14 @@ def test_another_process_reads_items_as_they_were_and_many_users_at_once(store, 
         assert {path.stat().st_mode & 0o777 for path in Path(address).parent.iterdir()} == {0o600}
 
 
+def test_users_of_both_kinds_of_keys_are_shown(store):
+    assert store.some_users() == []
+    store.append([interaction(f'"{number}"', 1) for number in range(20)])
+    assert {user[0] for user in store.some_users()} == {'"'}
+    store.append([interaction("-7", 1)])
+    assert {'"', "-"} == {user[0] for user in store.some_users()}
+
+
 def test_threads_append_to_one_history_and_none_is_lost(store):
     def append(first):
         for number in range(first, first + 100):
