@@ -34,7 +34,8 @@ class EventsModel:
         """Load the servable, and the canary's where there is one."""
         self.limits = settings.limits
         served = settings.open()
-        self._store = None if settings.histories is None else open_store(settings.histories)
+        given = settings.histories
+        self._store = None if given is None else open_store(given, later=True)
         histories = None if self._store is None else CountedReads(self._store, "events")
         loaded = [
             LoadedVersion(number, open_encoder(servable, self.limits, histories), Scorer(servable))

@@ -101,6 +101,18 @@ def test_the_good_are_answered_beside_whatever_comes(reported, events, data):
 
 
 @pytest.mark.slow
+def test_a_store_that_is_away_stops_no_worker_from_starting(servable, events, expected, tmp_path):
+    pytest.importorskip("redis")
+    address = f"unix://{tmp_path / 'no socket'}?db=0"
+    model = EventsModel(ModelSettings(servable.path, histories=address))
+    without = {name: value for name, value in events[1].items() if name != "history"}
+    own, read = answers(model, [json.dumps(events[0]), json.dumps(without)])
+    np.testing.assert_allclose(own[SCORES], expected[:1][None], atol=1e-5)
+    assert refusal(read)[0] == "unavailable"
+    model.close()
+
+
+@pytest.mark.slow
 def test_an_event_is_read_by_the_version_that_has_to_answer(reported, events, monkeypatch):
     """Who has no key is the current version's, and what is no event is refused by it."""
     versions = reported.versions
