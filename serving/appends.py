@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,18 +23,22 @@ from .servable import Servable, ServedColumn
 if TYPE_CHECKING:
     from aiohttp import web
 
+    from .lookups import LogLookup
+
 
 @dataclass(frozen=True)
 class KeyKind:
     """Which keys an event may have, known without reading a vocabulary."""
 
     is_text: bool
-    is_any: bool = False
-    """Whether a number does as well as its text."""
+    of_numbers: LogLookup | None = None
+    """Reads the log's numbers where the workflow makes keys of them."""
 
     def check(self, key: Any, where: str) -> None:
         """Refuse a key for which every event that has it would be refused."""
-        if not self.is_any and isinstance(key, str) != self.is_text:
+        if self.of_numbers is not None:
+            self.of_numbers.look_up(key, where)
+        elif isinstance(key, str) != self.is_text:
             expected = "a string" if self.is_text else "a whole number"
             raise RequestError(
                 f"{where}: expected {expected}, as the model's keys are, received {key!r:.60}"
@@ -46,12 +50,16 @@ def key_kind(servable: Servable, column: ServedColumn) -> KeyKind:
     path = servable.vocabulary(column.domain)
     if path is None:
         return KeyKind(is_text=False)
-    from .lookups import is_of_numbers, read_workflow  # imports NVTabular
+    from .lookups import LogLookup, VocabularyLookup, as_in_log, read_workflow  # imports NVTabular
 
-    workflow = read_workflow(servable.path)
-    is_any = workflow is not None and is_of_numbers(workflow[0], column.domain)
     kind = pq.read_schema(path).field(KEY).type
-    return KeyKind(pa.types.is_string(kind) or pa.types.is_large_string(kind), is_any)
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    workflow = read_workflow(servable.path)
+    if workflow is None:
+        return KeyKind(is_text)
+    features, fitted, _ = workflow
+    lookup = as_in_log(VocabularyLookup(column.domain, {}, is_text), features, fitted)
+    return KeyKind(is_text, lookup if isinstance(lookup, LogLookup) else None)
 
 
 PATH = "/histories"
@@ -68,12 +76,21 @@ class Appends:
         self,
         store: HistoryStore,
         user: KeyKind,
-        item: KeyKind,
-        domains: Sequence[str],
+        items: Mapping[str, KeyKind],
+        needed: Sequence[str],
         registry: CollectorRegistry,
     ) -> None:
-        self._store, self._domains = store, tuple(domains)
-        self._user, self._item = user, item
+        """Begin with nothing.
+
+        Args:
+            store: Keeps interactions.
+            user: The keys of users.
+            items: Those of an item's features by domain, the item's own first.
+            needed: Which of these an object has to have; a bare key will do where it is one.
+            registry: Counts requests.
+        """
+        self._store, self._user = store, user
+        self._items, self._needed = items, needed
         self._waiting: list[tuple[list[Interaction], asyncio.Future[None]]] = []
         self._writing: asyncio.Task[None] | None = None
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="histories")
@@ -98,9 +115,12 @@ class Appends:
     def of(cls, servable: Servable, store: HistoryStore, registry: CollectorRegistry) -> Appends:
         """Keep what a servable's events can read; no vocabulary is read."""
         columns = servable.columns
-        user, item = (key_kind(servable, c) for c in (columns.users[0], columns.targets[0]))
-        domains = [column.domain for column in columns.targets]
-        return cls(store, user, item, domains, registry)
+        items = {column.domain: key_kind(servable, column) for column in columns.targets}
+        path = servable.vocabulary(columns.targets[0].domain)
+        known = () if path is None else pq.read_schema(path).names
+        first, *features = items
+        needed = [first, *(name for name in features if name not in known)]
+        return cls(store, key_kind(servable, columns.users[0]), items, needed, registry)
 
     async def answer(self, body: bytes) -> tuple[int, dict[str, Any]]:
         """Keep an interaction, or a list of them: all or none. A status, and what to say."""
@@ -153,16 +173,15 @@ class Appends:
 
     def _check_item(self, item: Any) -> None:
         """Refuse an item that no event could have: all of its user's events would be refused."""
-        if not isinstance(item, dict):
-            self._item.check(item, "item")
-            return
-        unknown = [name for name in item if name not in self._domains]
-        if unknown or self._domains[0] not in item:
+        first = self._needed[0]
+        given = item if isinstance(item, dict) else {first: item}
+        if not set(self._needed) <= set(given) <= set(self._items):
             raise RequestError(
-                f"item: expected {self._domains[0]!r} and nothing beside "
-                f"{', '.join(self._domains)}, received {json.dumps(item):.100}"
+                f"item: expected {', '.join(map(repr, self._needed))} and nothing beside "
+                f"{', '.join(self._items)}, received {json.dumps(item):.100}"
             )
-        self._item.check(item[self._domains[0]], f"item.{self._domains[0]}")
+        for name, key in given.items():
+            self._items[name].check(key, f"item.{name}" if given is item else "item")
 
     async def _write(self) -> None:
         """Write what waits, until nothing does."""

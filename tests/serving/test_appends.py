@@ -8,14 +8,20 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from hollow_servable import write_hollow_servable
 from prometheus_client import CollectorRegistry
 
 from merlin_sim.serving.appends import MOST, NOT_KEPT, Appends, KeyKind
+from merlin_sim.serving.encoder import EventEncoder
 from merlin_sim.serving.histories.open_store import open_store
 from merlin_sim.serving.histories.store import StoreError
+from merlin_sim.serving.lookups import LogLookup, VocabularyLookup
+from merlin_sim.serving.servable import Servable
+from merlin_sim.workflows.fitted_numbers import NOTHING_LEARNED
 
-DOMAINS = ("item_id", "cat_id")
-ANY = KeyKind(is_text=True, is_any=True)
+ANY = KeyKind(True, LogLookup(VocabularyLookup("any", {}, True), None, NOTHING_LEARNED))
+"""Numbers and texts."""
+KINDS = ANY, {"item_id": ANY, "cat_id": ANY}, ("item_id",)
 
 
 @pytest.fixture
@@ -53,7 +59,7 @@ def body(*interactions):
     ],
 )
 def test_of_a_bad_request_nothing_is_kept(store, text, says):
-    ((status, answer),) = ask(Appends(store, ANY, ANY, DOMAINS, CollectorRegistry()), text)
+    ((status, answer),) = ask(Appends(store, *KINDS, CollectorRegistry()), text)
     assert status == 400 and says in answer["error"]
     assert store.users() == 0
 
@@ -75,7 +81,7 @@ class HeldStore:
 def test_what_waits_is_written_together_and_each_is_told_its_own_end():
     """One caller has gone meanwhile."""
     store = HeldStore()
-    appends = Appends(store, ANY, ANY, DOMAINS, CollectorRegistry())
+    appends = Appends(store, *KINDS, CollectorRegistry())
 
     async def go():
         waiting = [
@@ -102,7 +108,7 @@ def test_callers_learn_that_no_thread_could_be_started(store, monkeypatch):
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(ThreadPoolExecutor, "submit", fail)
-    appends = Appends(store, ANY, ANY, DOMAINS, CollectorRegistry())
+    appends = Appends(store, *KINDS, CollectorRegistry())
     asked = asyncio.wait_for(appends.answer(body({"user": 1, "item": 2})), 20)
     with pytest.raises(RuntimeError, match="can't start new thread"):
         asyncio.run(asked)
@@ -110,7 +116,7 @@ def test_callers_learn_that_no_thread_could_be_started(store, monkeypatch):
 
 def test_what_was_kept_is_there_and_counted(store):
     registry = CollectorRegistry()
-    appends = Appends(store, ANY, ANY, DOMAINS, registry)
+    appends = Appends(store, *KINDS, registry)
     one = body({"user": "A", "item": "B1", "time": 2})
     two = body(
         {"user": "A", "item": {"item_id": "B0", "cat_id": "C"}, "time": 1}, {"user": 7, "item": 8}
@@ -136,6 +142,7 @@ def test_what_was_kept_is_there_and_counted(store):
         ({"user": 7, "item": "B1"}, "user: expected a string, as the model's keys are, received 7"),
         ({"user": "A", "item": 8}, "item: expected a string, as the model's keys are"),
         ({"user": "A", "item": {"item_id": 8}}, "item.item_id: expected a string"),
+        ({"user": "A", "item": {"item_id": "B1", "cat_id": 7}}, "item.cat_id: expected a string"),
     ],
 )
 def test_what_no_event_of_the_model_could_read_is_refused(servable, store, one, says):
@@ -143,3 +150,17 @@ def test_what_no_event_of_the_model_could_read_is_refused(servable, store, one, 
     ((status, answer),) = ask(Appends.of(servable, store, CollectorRegistry()), body(one))
     assert status == 400 and says in answer["error"]
     assert store.users() == 0
+
+
+def test_an_item_whose_features_are_not_known_brings_them(store, tmp_path):
+    servable = Servable.open(write_hollow_servable(tmp_path / "servable", "one"))
+    appends = Appends.of(servable, store, CollectorRegistry())
+    for item, received in ((5, "5"), ({"thing": 5}, '{"thing": 5}')):
+        ((status, answer),) = ask(appends, body({"user": 1, "item": item}))
+        expected = "item: expected 'thing', 'kind' and nothing beside thing, kind, received "
+        assert (status, answer["error"]) == (400, expected + received)
+    whole = {"thing": 5, "kind": 2}
+    assert ask(appends, body({"user": 1, "item": whole})) == [(200, {"kept": 1})]
+    encoder = EventEncoder(servable, histories=store)
+    encoded = encoder.encode(encoder.parse({"who": 1, "candidates": [whole]}))
+    assert [ids.tolist() for ids in encoded.histories.values()] == [[5], [2]]

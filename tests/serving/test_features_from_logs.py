@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
 import time
 
@@ -11,11 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 from feature_logs import OPTIONS, feature_log, write_features
 from in_process import run
+from prometheus_client import CollectorRegistry
 
 from merlin_sim.foundation.requests import RequestError
 from merlin_sim.models import build_model
 from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.serving.appends import Appends
 from merlin_sim.serving.encoder import EventEncoder
+from merlin_sim.serving.histories.open_store import open_store
 from merlin_sim.serving.retrieval.items import Catalogue
 from merlin_sim.serving.retrieval.recommender import Ranker
 from merlin_sim.serving.retrieval.users import UserHistory
@@ -201,3 +206,17 @@ def test_a_number_that_operators_make_none_of_is_refused(place, operators, encod
         reason = f"{place}: expected a number of which {operators} makes a finite one of 32 bits"
         with pytest.raises(RequestError, match=re.escape(f"{reason}, received {value!r}")):
             encoder.encode(encoder.parse(event))
+
+
+@pytest.mark.parametrize("price", ["dear", -5, "12.5"])
+def test_an_interaction_is_kept_if_its_event_can_be_read(price, servable, tmp_path):
+    store = open_store(str(tmp_path / "store"), create=True)
+    item = {"what": "i1", "price": price}
+    appends = Appends.of(servable, store, CollectorRegistry())
+    status, answer = asyncio.run(appends.answer(json.dumps({"user": "u1", "item": item}).encode()))
+    encoder = EventEncoder(servable, histories=store)
+    event = {"who": "u1", **CONTEXT, "candidates": ["i1"]}
+    histories = encoder.encode(encoder.parse(event)).histories
+    assert len(histories["what_pos"]) == (price == "12.5")
+    assert status == (200 if price == "12.5" else 400)
+    assert status == 200 or answer["error"].startswith("item.price: expected a number")
