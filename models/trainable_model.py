@@ -134,6 +134,7 @@ class TrainableModel(mm.Model):
         output = self.output_block.full_name
         self.evaluated_loss = read_loss(loss, loss_weights, output)
         has_gpu = has_gpu_forms()
+        steps = steps_per_execution or (STEPS_ON_GPU if has_gpu and not run_eagerly else 1)
         super().compile(
             find_optimizer(optimizer, self.trainable_variables),
             loss,
@@ -141,11 +142,12 @@ class TrainableModel(mm.Model):
             loss_weights,
             read_metrics("weighted_metrics", weighted_metrics, output),
             run_eagerly,
-            steps_per_execution or (STEPS_ON_GPU if has_gpu and not run_eagerly else 1),
+            steps,
             **kwargs,
         )
         ranks = collectives.joined()
         self._xla = bool(jit_compile)
+        self._runs_several_steps = steps > 1
         compiles = getattr(self.optimizer, "moves_every_row", False)
         self._is_one_program = self._xla and has_gpu and ranks.size == 1 and compiles
         self.loss_scale = LossScale(self.dtype_policy.name == "mixed_float16", loss_scale)
@@ -236,7 +238,8 @@ class TrainableModel(mm.Model):
             step: Any = functools.partial(self._made_step, make)
             if self._is_one_program:
                 step = tf.function(step, jit_compile=True, autograph=False)
-            run = self._several_steps if self._steps_at_once > 1 else self._single_step
+            # Keras counts fewer at an epoch's end, perhaps one: the graph serves those too.
+            run = self._several_steps if self._runs_several_steps else self._single_step
             return self._graph_of(functools.partial(run, step))
 
         return self._graphs.get(("train", make, *depends), graph)

@@ -123,6 +123,13 @@ def test_steps_of_an_execution_change_nothing(dataset, whole, tmp_path):
     assert epochs[0] == epochs[1]
 
 
+def test_an_execution_after_one_of_a_single_step_does_all_its_steps(dataset):
+    model = compiled(dataset, steps_per_execution=4)
+    for steps in (1, 8):
+        model.fit(dataset, batch_size=BATCH, steps_per_epoch=steps, verbose=0)
+    assert model.optimizer.iterations.numpy() == 1 + 8
+
+
 def test_a_whole_step_may_be_one_program(dataset):
     """As on one GPU: samples made, gradients of whole tables, update and metrics, by XLA."""
     plain = fitted(dataset, epochs=1)
