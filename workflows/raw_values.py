@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..foundation.exceptions import MerlinSimError
 from ..schemas.parquet import is_list, value_type
 
 LARGEST = float(np.finfo(np.float32).max)
@@ -50,6 +51,16 @@ def numbers_of(values: pa.Array, largest: float = LARGEST) -> tuple[pa.Array, Ma
         beyond = np.abs(plain) > largest
     missing = np.isnan(plain) | beyond
     return pa.array(plain, pa.float64(), mask=missing), is_bad | beyond
+
+
+def refuse_nulls(read: pa.Array, values: pa.Array, name: str, expected: str) -> None:
+    """Refuse a frame's column of which a value could not be read; ``values`` are as they came."""
+    if not read.null_count:
+        return
+    row = pc.index(read.is_null(), True).as_py()
+    found = values[row].as_py()
+    shown = "nothing" if found is None or found == "" else repr(found)[:60]
+    raise MerlinSimError(f"the log, row {row + 1}: {name!r}: expected {expected}, found {shown}.")
 
 
 def can_be_number(kind: pa.DataType) -> bool:

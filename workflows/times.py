@@ -18,7 +18,14 @@ import pyarrow.compute as pc
 
 from ..foundation.exceptions import MerlinSimError
 from .feature import CYCLES, ORDER, PARTS, UNITS
-from .raw_values import LARGEST_OF_64_BITS, decoded, decoded_text, numbers_of, whole_or_in_pieces
+from .raw_values import (
+    LARGEST_OF_64_BITS,
+    decoded,
+    decoded_text,
+    numbers_of,
+    refuse_nulls,
+    whole_or_in_pieces,
+)
 
 EXPECTED_DATE = "a date and time such as 2014-07-23 10:00:00 (`unit` says what numbers count)"
 
@@ -185,23 +192,17 @@ def kind_of_column(values: pa.Array) -> str:
 def read_times(values: pa.Array, name: str) -> pa.Array:
     """A frame's column of times that can be sorted: text becomes numbers or timestamps in UTC.
 
+    A row without a time is refused.
+
     >>> read_times(pa.array(["2024-01-01T12:00:00+05:30"]), "when")[0].as_py().isoformat()
     '2024-01-01T06:30:00'
     >>> read_times(pa.array(["9", "10"]), "when").to_pylist()
     [9, 10]
     """
-    if not is_text(values.type):
-        return values
     kind = kind_of_column(values)
     times, expected = times_of(values, kind)
-    if times.null_count:
-        row = pc.index(times.is_null(), True).as_py()
-        found = values[row].as_py()
-        raise MerlinSimError(
-            f"the log, row {row + 1}: {name!r}: expected {expected}, found "
-            f"{'nothing' if not found else repr(found)[:60]}."
-        )
-    return timestamps_of(times, kind)
+    refuse_nulls(times, values, name, expected)
+    return timestamps_of(times, kind) if is_text(values.type) else values
 
 
 def timestamps_of(times: pa.Array, kind: str) -> pa.Array:

@@ -20,9 +20,19 @@ from ...foundation.exceptions import MerlinSimError, UnfitNumberError
 from ...foundation.hashing import hash_keys
 from ...schemas.item_table import ID
 from ...schemas.users_layout import SAMPLE, UsersLayout
-from ..behaviour_columns import EARLIER, PLACE, SECONDS, TAKEN, BehaviourColumns, checked_arguments
+from ..behaviour_columns import (
+    EARLIER,
+    PLACE,
+    ROLE,
+    SECONDS,
+    SHOWN,
+    TAKEN,
+    BehaviourColumns,
+    checked_arguments,
+    roles_of_labels,
+)
 from ..dataset_spec import samples_schema, users_layout_of
-from ..feature import INTERACTION, ITEM, USER, Category, FeatureSet, KeyList, Number, Vector
+from ..feature import INTERACTION, ITEM, UNITS, USER, Category, FeatureSet, KeyList, Number, Vector
 from ..feature_file import features_from_plain
 from ..fitted_numbers import expected_of
 from ..frames import (
@@ -48,6 +58,7 @@ from ..interactions import (
     sample_places,
 )
 from ..known_values import ItemValues, cycles_of, known_rows, ordered_times
+from ..raw_values import refuse_nulls
 from ..rules import (
     ALL_ROWS,
     TRAIN,
@@ -60,7 +71,8 @@ from ..rules import (
     last_parts,
     rules_of_split,
 )
-from ..times import read_times, seconds_of
+from ..table_columns import EXPECTED_LABEL, labels_of
+from ..times import TimeRange, kind_of_times, known_times, read_times, seconds_of, times_of
 from ..vocabularies import CATEGORIES
 from .item_statistics import KNOWN, MOMENT, VALUE, ItemStatistics, ItemTableFitter, merged
 from .item_statistics import PLACE as ITEM_PLACE
@@ -77,6 +89,8 @@ OF_CODES = (
 )  # fmt: skip
 """Properties that Categorify gives its codes: ids have others."""
 TAGS_OF = ((USER, Tags.USER), (ITEM, Tags.ITEM), (INTERACTION, Tags.CONTEXT))
+LOG = Path("the log")
+"""How messages name a log that is a frame."""
 MERGED_AT_ONCE = 4
 Array = npt.NDArray[Any]
 
@@ -153,6 +167,8 @@ class GroupHistories(StatOperator):
         item_lists: Lists of ids of the item -> how many of them are kept.
         time_intervals: The unit of the time between each interaction and the candidate, if it is
             a feature: seconds, minutes, hours or days.
+        timestamp_unit: What numbers of ``order`` count, where intervals are made of them: s (the
+            default), ms, us or ns.
         split: ``LastInteraction`` (the default), ``ByTime`` or ``ByUsers``.
         fit_on: What ``rows_that_train`` gives to ``fit``: the rows that ``train``, or ``all``, the
             published rule, by which training knows which items the test period brings.
@@ -182,6 +198,7 @@ class GroupHistories(StatOperator):
         item_vectors: Mapping[str, int] | None = None,
         item_lists: Mapping[str, int] | None = None,
         time_intervals: str | None = None,
+        timestamp_unit: str | None = None,
         split: LastInteraction | ByTime | ByUsers | None = None,
         fit_on: str = TRAIN_ROWS,
         max_length: int = 100,
@@ -194,6 +211,11 @@ class GroupHistories(StatOperator):
         steady: Sequence[str] = (),
         seed: int = 12345,
     ) -> None:
+        if timestamp_unit not in (None, *UNITS):
+            raise MerlinSimError(
+                f"`timestamp_unit` should be one of {', '.join(UNITS)}, or None. Received: "
+                f"`timestamp_unit` = {timestamp_unit!r}."
+            )
         features = FeatureSet(
             (
                 *(Number(name, USER) for name in user_numbers),
@@ -204,6 +226,7 @@ class GroupHistories(StatOperator):
                 *(KeyList(name, longest) for name, longest in (item_lists or {}).items()),
             ),
             time_intervals,
+            timestamp_unit,
         )
         columns = BehaviourColumns(
             user, item, order, tuple(user_features), tuple(item_features), label,
@@ -432,7 +455,7 @@ class GroupHistories(StatOperator):
     def statistics(self, frame: Any, number: int = 0) -> ItemStatistics:
         """Count one partition, the ``number``-th."""
         columns = self.columns
-        seconds = self._seconds(frame) if columns.features.encodings else None
+        seconds = self._seconds(frame) if columns.features.needs_seconds else None
         names = [name for name in columns.items_in_log if name in frame]
         return ItemStatistics.of(
             users=_users(frame[[columns.user + RAW]]),
@@ -450,8 +473,8 @@ class GroupHistories(StatOperator):
         """
         if self.split is None or self.reads_raw:
             return 0
-        times = read_times(column_to_arrow(frame, self.columns.timestamp), self.columns.timestamp)
-        return int((self.split.parts(self._raw(frame, self.columns.user), times) > 0).sum())
+        times = self._times(frame)
+        return int((self.split.parts(_keys(frame, self.columns.user + RAW), times) > 0).sum())
 
     def refuse_features_of_label(self, node: Any) -> None:
         """Raise a MerlinSimError where the graph before this operator's node encodes the label."""
@@ -484,7 +507,7 @@ class GroupHistories(StatOperator):
         if not names:
             return {}
         columns = self.columns
-        times = read_times(column_to_arrow(frame, columns.timestamp), columns.timestamp)
+        times = self._times(frame)
         places = np.arange(len(frame)) + (number << 40)
         if PLACE in frame:
             places = _host_numbers(frame, PLACE)
@@ -509,7 +532,7 @@ class GroupHistories(StatOperator):
                 return np.asarray(self._ids_on_host(frame, name) > 0)
             return np.asarray(column_to_arrow(frame, name).is_valid())
         cycle = cycles_of(self.columns.features).get(name, ())
-        table = pa.table({one: self._raw(frame, one) for one in {name, *cycle}})
+        table = pa.table({one: column_to_arrow(frame, one + RAW) for one in {name, *cycle}})
         return known_rows(name, table, cycle)
 
     def _item_value(self, frame: Any, name: str, known: Array) -> pa.Array:
@@ -542,10 +565,9 @@ class GroupHistories(StatOperator):
 
     def times_that_train(self, frame: Any) -> pa.Array:
         """The times of the rows of a partition, as the log has it, that train."""
-        columns = self.columns
-        times = read_times(column_to_arrow(frame, columns.timestamp), columns.timestamp)
+        times = self._times(frame)
         assert self.split is not None
-        parts = self.split.parts(column_to_arrow(frame, columns.user), times)
+        parts = self.split.parts(_keys(frame, self.columns.user), times)
         return times.filter(pa.array(parts == 0))
 
     def validate_from(self, time: str) -> None:
@@ -595,8 +617,8 @@ class GroupHistories(StatOperator):
     def _ordered(self, frame: Any, raw: str) -> Ordered:
         """Order the rows by user, time, and what orders those of one time."""
         columns = self.columns
-        times = read_times(column_to_arrow(frame, columns.timestamp), columns.timestamp)
-        users, items = (self._raw(frame, name, raw) for name in (columns.user, columns.item))
+        times = self._times(frame)
+        users, items = (_keys(frame, name + raw) for name in (columns.user, columns.item))
         rows = pa.table({columns.user: users, columns.item: items, columns.timestamp: times})
         codes = ranks(users)
         ties = order_within_times(rows, columns, self.rules)
@@ -606,7 +628,7 @@ class GroupHistories(StatOperator):
         )
         counts = np.bincount(codes) if len(codes) else codes
         offsets = np.concatenate([[0], np.cumsum(counts[counts > 0])]).astype(np.int64)
-        roles = self._roles(frame)[order]
+        roles = self._roles(frame, is_log=not raw)[order]
         if self.split is None:
             held_out = 2 if self.rules.validates_last else 1
             parts = last_parts((roles & SAMPLE) > 0, offsets, held_out)
@@ -743,10 +765,6 @@ class GroupHistories(StatOperator):
 
     # ---- reading columns ----
 
-    def _raw(self, frame: Any, name: str, postfix: str = RAW) -> pa.Array:
-        """A column as the log has it, on the host."""
-        return column_to_arrow(frame, name + postfix)
-
     def _ids(self, frame: Any, name: str) -> Any:
         """Ids from 1, of Categorify's codes."""
         codes, xp = values_of(frame[name]), array_module(frame)
@@ -782,19 +800,35 @@ class GroupHistories(StatOperator):
             f"{name!r}: expected {expected}. {of}came {float(numbers[place]):g}."
         )
 
+    def _times(self, frame: Any) -> pa.Array:
+        """The times of rows, as they can be sorted."""
+        name = self.columns.timestamp
+        return read_times(column_to_arrow(frame, name), name)
+
     def _seconds(self, frame: Any) -> npt.NDArray[np.float64]:
-        """The times of rows in seconds since 1970."""
+        """The times of rows in seconds since 1970; refuse a unit that they cannot have."""
         if SECONDS in frame:
             return _host_numbers(frame, SECONDS, np.float64)
-        unit = self.columns.features.timestamp_unit or "s"
-        times = read_times(column_to_arrow(frame, self.columns.timestamp), self.columns.timestamp)
-        seconds: npt.NDArray[np.float64] = np.asarray(seconds_of(times, unit)[0].fill_null(0.0))
-        return seconds
+        times, unit = self._times(frame), self.columns.features.timestamp_unit
+        kind, ends = kind_of_times(times.type), TimeRange.of(times_of(times, "")[0], LOG)
+        if ends is not None:
+            known_times(ends, kind, unit, True, self.columns.timestamp)
+        return np.asarray(seconds_of(times, unit)[0])
 
-    def _roles(self, frame: Any) -> Array:
-        """What part each row plays."""
+    def _roles(self, frame: Any, is_log: bool = False) -> Array:
+        """What part each row plays; the label of a log is left to the graph, which may change it.
+
+        Whatever its label is, each row is a sample then.
+        """
         for name in self.columns.roles:
-            return np.asarray(self.columns.roles_of(_host_numbers(frame, name)))
+            if name == ROLE:
+                return _host_numbers(frame, name)
+            if is_log:
+                return np.full(len(frame), SHOWN, np.int64)
+            values = column_to_arrow(frame, name)
+            labels = labels_of(values)
+            refuse_nulls(labels, values, name, EXPECTED_LABEL)
+            return np.asarray(roles_of_labels(np.asarray(labels).astype(np.int64)))
         return np.full(len(frame), TAKEN, np.int64)
 
     # ---- saving ----
@@ -874,9 +908,16 @@ def _domain(column: ColumnSchema) -> tuple[int, int]:
     return shift, max(0, most - shift)
 
 
+def _keys(frame: Any, name: str) -> pa.Array:
+    """A column of the keys of users or items, of which each row has one, on the host."""
+    keys = column_to_arrow(frame, name)
+    refuse_nulls(keys, keys, name.removesuffix(RAW), "a value")
+    return keys
+
+
 def _users(frame: Any) -> npt.NDArray[np.uint64]:
     """Hashes of the users of a partition, each once, of a frame of their column alone."""
-    return np.unique(hash_keys(distinct(column_to_arrow(frame, frame.columns[0]))))
+    return np.unique(hash_keys(distinct(_keys(frame, frame.columns[0]))))
 
 
 def _host_numbers(frame: Any, name: str, dtype: Any = np.int64) -> Array:

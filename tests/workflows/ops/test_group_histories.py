@@ -269,6 +269,59 @@ def test_what_cannot_be_fitted_or_written_is_refused(tmp_path):
     assert not output.exists()
 
 
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("clicked", 5, "'clicked': expected 0 or 1, found 5"),
+        ("clicked", 0.99, "'clicked': expected 0 or 1, found 0.99"),
+        ("clicked", None, "'clicked': expected 0 or 1, found nothing"),
+        ("time", None, "'time': expected a number, found nothing"),
+        ("user", None, "'user': expected a value, found nothing"),
+        ("item", None, "'item': expected a value, found nothing"),
+    ],
+)
+def test_rows_that_cannot_be_read_are_refused(column, value, message, tmp_path):
+    log = some_log(2, 4)
+    log.loc[3, column] = value
+    ids = ["user", "item"] >> ops.Categorify(out_path=str(tmp_path))
+    group = ops.GroupHistories("user", "item", "time", label="clicked", fit_on="all")
+    workflow = nvt.Workflow(ids + ["time", "clicked"] >> group)
+    with pytest.raises(ms.MerlinSimError, match=f"the log, row 4: {message}"):
+        workflow.fit(Dataset(log, cpu=True))
+        workflow.transform(Dataset(log, cpu=True)).to_ddf().compute(scheduler="synchronous")
+
+
+def test_a_graph_may_make_the_label_of_the_log_s_column(tmp_path):
+    log = some_log(2, 4)
+    log["clicked"], log["time"] = np.arange(8) % 5 + 1, np.arange(8)
+    ids = ["user", "item"] >> ops.Categorify(out_path=str(tmp_path))
+    liked = ["clicked"] >> nvt.ops.LambdaOp(lambda stars: (stars > 3).astype("int64"))
+    group = ops.GroupHistories("user", "item", "time", label="clicked")
+    workflow = nvt.Workflow(ids + liked + ["time"] >> group)
+    train = ms.rows_that_train(workflow, Dataset(log, cpu=True))
+    held_out = log.groupby("user").tail(2).index
+    assert train.to_ddf().compute()["time"].tolist() == log.drop(held_out)["time"].tolist()
+    workflow.fit(Dataset(log, cpu=True))
+    roles = np.concatenate(workflow.transform(Dataset(log)).to_ddf().compute()["role"].tolist())
+    assert ((roles & 1) > 0).sum() == (log["clicked"] > 3).sum()
+
+
+def test_time_intervals_need_the_unit_of_the_times(tmp_path):
+    log = some_log(2, 4)
+    log["time"] = 1_700_000_000_000 + log["time"] * 3_600_000
+    ids = ["user", "item"] >> ops.Categorify(out_path=str(tmp_path))
+
+    def fitted(**unit) -> nvt.Workflow:
+        group = ops.GroupHistories("user", "item", "time", time_intervals="hours", **unit)
+        return nvt.Workflow(ids + ["time"] >> group).fit(Dataset(log, cpu=True))
+
+    with pytest.raises(ms.MerlinSimError, match="column 'time'.*They fit milliseconds since 1970"):
+        fitted()
+    rows = fitted(timestamp_unit="ms").transform(Dataset(log, cpu=True)).to_ddf().compute()
+    seconds = np.sort(np.concatenate(rows["time"].tolist()))
+    assert seconds.tolist() == (log["time"].sort_values() / 1000).tolist()
+
+
 @pytest.mark.slow
 def test_values_of_items_that_change_are_written_by_time(tmp_path):
     log = some_log()
@@ -449,6 +502,7 @@ def test_as_many_users_validate_as_test():
     [
         (lambda: ops.GroupHistories("u", "i", "t", split="newest"), "`split` should be .*'newest'"),
         (lambda: ops.GroupHistories("u", "i", "t", time_intervals="years"), "`time_intervals`"),
+        (lambda: ops.GroupHistories("u", "i", "t", timestamp_unit="h"), "`timestamp_unit` .* ms"),
         (lambda: ops.GroupHistories("u", "i", "t", item_lists={"x": 0}), "list of 'x': .* 0"),
         (lambda: ops.GroupHistories("u", "i", "t", item_vectors={"x": 0}), "vector 'x': .* 0"),
         (lambda: ops.GroupHistories("u", "i", "t", fit_on="test"), "`fit_on` should be train or"),
