@@ -67,7 +67,7 @@ def make_servable(
     model = build_model(model_type, dataset.schema, **options)
     for variable in model.trainable_variables:  # as if trained: scores that differ
         variable.assign_add(tf.random.normal(variable.shape, stddev=0.1))
-    return Servable.open(export_model(model, dataset, directory / "servable"))
+    return Servable.open(export_model(model, dataset, directory / "servable", checkpoint={}))
 
 
 def make_event(candidates: int, history: int = HISTORY) -> EncodedEvent:

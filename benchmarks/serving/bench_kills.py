@@ -58,7 +58,7 @@ def make_servable(place: Path) -> Servable:
     spec = FeatureSpec(features, sources, channels, {})
     dataset = DatasetDirectory(place, spec, to_merlin_schema(spec))
     model = build_model("sim", dataset.schema, embedding_dim=16, long_seq_length=90, top_k=50)
-    return Servable.open(export_model(model, dataset, place / "servable"))
+    return Servable.open(export_model(model, dataset, place / "servable", checkpoint={}))
 
 
 def make_events() -> list[dict[str, Any]]:

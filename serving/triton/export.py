@@ -188,7 +188,8 @@ def export_model(
         overwrite: Replace a directory that holds something.
         target: Of a model with several outputs, the target whose prediction is the score; None for
             the label that the block's own losses are about.
-        checkpoint: What the manifest is to say of the checkpoint.
+        checkpoint: What the manifest is to say of the checkpoint; None for its dataset alone, by
+            which a gate knows rows that trained the model.
         say: Called with a sentence on what was found of an earlier run.
     """
     output = Path(output)
@@ -204,6 +205,8 @@ def export_model(
     columns = (ServedColumns.of_rows if takes_rows else ServedColumns.read)(schema, names)
     if takes_rows and pad:
         raise ServableError("`pad` is about histories, and this model reads none.")
+    if checkpoint is None:
+        checkpoint = {"dataset": fingerprint(dataset)}
     numbers = LOGARITHMS if is_of_clicks(dataset.path / WORKFLOW) else None
     facts = {
         "request": {"of": family.request.value, "columns": names, "numbers": numbers},
@@ -212,7 +215,7 @@ def export_model(
             "options": model.options.to_dict(),
             "precision": model.dtype_policy.name,
         },
-        "checkpoint": dict(checkpoint or {}),
+        "checkpoint": dict(checkpoint),
         "histories": "ragged" if columns.is_ragged else "padded",
     }
     if dim := getattr(model, "summary_dim", 0):

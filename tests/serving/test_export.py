@@ -24,6 +24,7 @@ from merlin_sim.foundation.exceptions import DatasetWarning, MerlinSimError
 from merlin_sim.models.registry import model_class
 from merlin_sim.schemas.channels import channels_of
 from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.serving.deployment.judged import open_judged, refuse_trained_rows
 from merlin_sim.serving.scorer import Scorer
 from merlin_sim.serving.servable import Servable, ServableError
 from merlin_sim.serving.triton import export
@@ -244,6 +245,14 @@ def test_a_servable_without_its_model_is_refused(servable, tmp_path):
     write_manifest(tmp_path, {})
     with pytest.raises(ServableError, match="does not say what a request is"):
         Servable.open(tmp_path, with_model=False)
+
+
+@pytest.mark.slow
+def test_a_gate_knows_which_rows_trained_a_model_that_python_exported(servable, dataset):
+    judged = open_judged(servable.path)
+    with pytest.raises(MerlinSimError, match="expected rows that did not train the challenger"):
+        refuse_trained_rows(judged, judged, dataset, "train", force=False, say=print)
+    assert not judged.was_trained_on(dataset, "test")
 
 
 @pytest.mark.slow

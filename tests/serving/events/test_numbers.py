@@ -50,7 +50,7 @@ def servable(tmp_path_factory):
     home = tmp_path_factory.mktemp("numbers")
     dataset = DatasetDirectory(home / "none", spec, to_merlin_schema(spec))
     model = build_model("din", dataset.schema, embedding_dim=4)
-    return Servable.open(export_model(model, dataset, home / "servable"))
+    return Servable.open(export_model(model, dataset, home / "servable", checkpoint={}))
 
 
 @pytest.fixture(scope="module")
