@@ -13,7 +13,7 @@ import tensorflow as tf
 from ..foundation.batch_names import HISTORY_END
 from ..foundation.in_xla import search_sorted
 from ..schemas.channels import NEGATIVE_HISTORY, POSITIVE_HISTORY
-from .draws import row_key, sample_key, user_key
+from .draws import WITHOUT_ID, row_key, sample_key, user_key
 from .sample_columns import SampleColumns
 
 Batch = tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor]
@@ -109,7 +109,7 @@ class BehaviourSamples(tf.Module):
         is_own = tf.equal(slot, of_position - 1)
         label = tf.where(is_own, _labels(users, place), tf.zeros_like(slot))
         negative = tf.where(is_own, tf.zeros_like(slot), slot)
-        user = tf.gather(users.features[columns.user], row)
+        user = self._numbers_of(users, row)
         numbered = position + _earlier(users, row)
         key = sample_key(user_key(seeds[0], user), numbered, label, negative)
         ranks = {name: tf.gather(users.of_positions[name], place) for name in columns.moments}
@@ -158,7 +158,7 @@ class BehaviourSamples(tf.Module):
         row = tf.cast(tf.gather(users.rows, place), tf.int64)
         start = tf.cast(tf.gather(users.starts, row), tf.int64)
         begin = place - tf.cast(tf.gather(users.first_targets, row), tf.int64)
-        user = tf.gather(users.features[columns.user], row)
+        user = self._numbers_of(users, row)
         step = tf.range(windows, dtype=tf.int64)
         last = tf.minimum(step, positions[:, None] - 1)
         places, position = place[:, None] + last, begin[:, None] + last  # [U, p]
@@ -207,6 +207,13 @@ class BehaviourSamples(tf.Module):
         made[HISTORY_END] = tf.cast(length - (most[:, None] - seen), columns.end_type)
         own = tf.cast(label, tf.float32)[:, :, None] * is_own
         return made, weights * tf.reshape(own, shape), weights
+
+    def _numbers_of(self, users: Users, row: tf.Tensor) -> tf.Tensor:
+        """Return what :func:`~.draws.tell_users_apart` does, of users by their places here."""
+        ids = tf.cast(tf.gather(users.features[self.columns.user], row), tf.int64)
+        stored = users.more.get(STORED)
+        in_files = row if stored is None else tf.gather(stored, row)
+        return tf.where(ids > 0, ids, in_files + WITHOUT_ID)
 
     def _candidates(
         self,

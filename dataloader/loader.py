@@ -27,6 +27,7 @@ from ..foundation.gpus import first_line, short_of_memory
 from ..schemas.dataset import DatasetDirectory
 from .background import Background
 from .behaviour_samples import Batch
+from .draws import tell_users_apart
 from .epoch_plan import EpochPlan, planned_steps, slots, steps_entries
 
 Array = npt.NDArray[Any]
@@ -232,6 +233,16 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         plan = self.plan(0)
         low, high = slots(plan.batch_rows(step), *self._share)
         return self._own_rows[0] + step * plan.global_batch_size + np.arange(low, high), None
+
+    def users_of(self, ids: Array, step: int, given: Step) -> Array:
+        """Return numbers that tell the users of a batch's samples apart, without shuffling.
+
+        A user is known by its id. One without an id is known by its row; of stored samples, each of
+        which may be of another user, by the sample's.
+        """
+        if ids.min(initial=1) > 0:
+            return ids
+        return tell_users_apart(ids, self.places(step, given)[0])
 
     @cached_property
     def are_resident(self) -> bool:
@@ -535,7 +546,7 @@ def explaining_memory(loader: Loader) -> Iterator[None]:
 
 @lru_cache
 def come_together(files: tuple[str, ...], user: str) -> bool:
-    """Return whether the rows of each user stand one after another in some files.
+    """Return whether the rows of each user with an id stand one after another in some files.
 
     A byte for each id is kept, and a part of the column at a time.
     """
@@ -548,6 +559,7 @@ def come_together(files: tuple[str, ...], user: str) -> bool:
                 if not len(ids):
                     continue
                 begins = ids[np.append(ids[0] != last, ids[1:] != ids[:-1])]
+                begins = begins[begins > 0]
                 most = int(ids.max()) + 1
                 if most > len(seen):
                     seen = np.append(seen, np.zeros(max(most, 2 * len(seen)) - len(seen), np.bool_))

@@ -125,4 +125,6 @@ def give_users(
                 f"`{metric.name}` should be of a column that the model reads, to tell users apart. "
                 f"Received: {name!r}; {', '.join(sorted(batch.columns))} are read."
             )
-        metric.take_users(batch.column(name))
+        users = tf.reshape(tf.cast(batch.column(name), tf.int64), [-1])
+        alone = -1 - tf.range(tf.size(users, tf.int64))  # without an id, no two are known as one
+        metric.take_users(tf.where(users > 0, users, alone))

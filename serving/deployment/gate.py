@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -63,9 +64,12 @@ def score_twice(
     wanted = [*read, *row_columns.names]
     feed = open_loader(dataset, mapping, list(dict.fromkeys(wanted)), ROWS_PER_BATCH, Ranks())
     found: dict[str, list[Array]] = {}
-    with narrator.phase(f"scoring {mapping} twice", len(feed)) as report:
-        for given in feed:
-            batch = SampleBatch(*given)
+    with (
+        narrator.phase(f"scoring {mapping} twice", len(feed)) as report,
+        closing(feed.inputs()) as inputs,
+    ):
+        for step, given in enumerate(inputs):
+            batch = SampleBatch(*feed.whole(given))
             columns = {name: values.numpy() for name, values in batch.columns.items()}
             labels = batch.labels.numpy().reshape(-1) > 0.5
             of_rows = {
@@ -74,6 +78,8 @@ def score_twice(
                 "current": current.score(columns),
                 **row_columns.of_rows(columns, current, dataset),
             }
+            if row_columns.user is not None:
+                of_rows["users"] = feed.users_of(columns[row_columns.user], step, given)
             for name, values in of_rows.items():
                 found.setdefault(name, []).append(np.asarray(values))
             report(1, len(labels))
@@ -125,10 +131,9 @@ class _RowColumns:
     def of_rows(
         self, columns: Mapping[str, Array], current: Judged, dataset: DatasetDirectory
     ) -> dict[str, Array]:
-        """Return the users of rows, and for each segment which of them are of it."""
+        """Return for each segment which of some rows are of it."""
         found = {}
         if self.user is not None:
-            found["users"] = columns[self.user]
             found[NEW_USERS] = _unknown(columns[self.user], self.user, current, dataset)
         if self.item is not None:
             found[NEW_ITEMS] = _unknown(columns[self.item], self.item, current, dataset)

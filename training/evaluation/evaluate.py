@@ -171,6 +171,8 @@ def evaluate(
             if step % AGREE_EVERY == 0 and any_rank(stopped(), ranks):
                 return None
             scores, labels, columns = predict.of_given(given, feed, keep)
+            if user is not None:
+                columns[user] = feed.users_of(columns[user], step, given)
             wrong += int(np.isnan(scores).sum())
             counted.update(labels, scores, columns)
             if kept is not None:

@@ -88,7 +88,7 @@ class ScoredRows:
     """Rows of an evaluation, [rows] each, in the order of users, scores and labels."""
 
     users: Array
-    """Ids, int64."""
+    """Ids, int64; of users without one, numbers above 2^40 that tell them apart."""
     labels: Array
     """Clicks where true."""
     scores: Array

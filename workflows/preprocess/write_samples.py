@@ -14,7 +14,7 @@ import pyarrow as pa
 import tensorflow as tf
 
 from ...dataloader.behaviour_samples import EARLIER, Batch, BehaviourSamples, Users
-from ...dataloader.draws import place_seed
+from ...dataloader.draws import place_seed, tell_users_apart
 from ...dataloader.epoch_plan import Segmentation
 from ...dataloader.sample_columns import SampleColumns
 from ...dataloader.user_rows import UserBlock, UserRows
@@ -168,8 +168,8 @@ class SamplesOfUsers:
     @property
     def _users(self) -> Numbers:
         features = self.users.block.features
-        ids: Numbers = features[self.users.samples.columns.user]
-        return ids
+        ids = features[self.users.samples.columns.user]
+        return tell_users_apart(ids, np.arange(len(ids)))
 
     def _places(self, entries: Numbers) -> tuple[Numbers, Numbers, Numbers, Numbers]:
         """Whose samples are, their positions, labels, and which negatives they are."""

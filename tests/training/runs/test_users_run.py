@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -13,7 +14,7 @@ from processes import entries, losses
 from small_users import RULES, write_users_dataset
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.training.evaluation.scored_rows import TEST_SCORES
+from merlin_sim.training.evaluation.scored_rows import TEST_SCORES, exact_auc
 from merlin_sim.training.runs.run import run
 from merlin_sim.training.runs.run_config import RunConfig
 
@@ -108,7 +109,10 @@ def test_plain_rows_go_on_within_an_epoch_and_are_scored_as_candidates_are(users
 
 @pytest.mark.parametrize("candidates", [None, 1])
 def test_saved_scores_are_joined_with_the_positions_of_users(tmp_path, candidates):
-    """Two files, unequal row groups; of test some users have three positions, some none."""
+    """Two files, unequal row groups; of test some users have three positions, some none.
+
+    Users without an id are told apart: the AUC within users is of each.
+    """
     users = write_users_dataset(tmp_path / "users", [[LENGTHS[:5], LENGTHS[5:6]], [LENGTHS[6:12]]])
     for file in sorted(users.glob("users/*")):
         table = pq.read_table(file)
@@ -118,12 +122,13 @@ def test_saved_scores_are_joined_with_the_positions_of_users(tmp_path, candidate
             "test_begin": begins,
             "train_end": begins,
             "train_begin": [min(1, begin) for begin in begins],
+            "user": [user if user % 3 else 0 for user in table["user"].to_pylist()],
         }
         for name, values in changed.items():
             table = table.set_column(table.column_names.index(name), name, pa.array(values))
         pq.write_table(table, file, row_group_size=4)
     saving = {"save_scores": True, "max_steps": 2, "candidates": candidates}
-    run(config_of(users, tmp_path / "out", global_batch_size=16, **saving))
+    ended = run(config_of(users, tmp_path / "out", global_batch_size=16, **saving))
     found = pq.read_table(tmp_path / "out" / TEST_SCORES).to_pylist()
     tables = [pq.read_table(file) for file in sorted(users.glob("users/*"))]
     rows, wanted = pa.concat_tables(tables).to_pylist(), set()
@@ -134,9 +139,12 @@ def test_saved_scores_are_joined_with_the_positions_of_users(tmp_path, candidate
     assert {(s["row"], s["position"], s["label"]) for s in found} == wanted
     for sample in found:
         row = rows[sample["row"]]
-        assert sample["user"] == row["user"]
+        assert sample["user"] == (row["user"] or 2**40 + sample["row"])
         if sample["label"]:  # a negative was drawn
             assert sample["item"] == row["thing"][sample["position"]]
+    by_user = pd.DataFrame(found).groupby("user")
+    areas = [exact_auc(np.array(u["label"]), np.array(u["score"])) for _, u in by_user]
+    assert ended["test_gauc"] == pytest.approx(np.average(areas, weights=by_user.size()), abs=1e-6)
 
 
 def test_many_negatives_of_a_position_share_a_row(tmp_path):

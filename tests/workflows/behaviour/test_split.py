@@ -12,7 +12,10 @@ import pyarrow as pa
 import pytest
 from stored_samples import rows_of, samples_of
 
+from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.foundation.ranks import Ranks
+from merlin_sim.parallel.steps.sample_batch import SampleBatch
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.schemas.fitted_record import fitted_features
 from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
@@ -133,6 +136,30 @@ def test_users_may_be_parted_by_their_keys(make, files):
     assert users_of(again, "test") <= users["test"]
     seeded, _ = make("seeded", *shares, "--seed", 1)
     assert users_of(seeded, "test") != users["test"]
+
+
+@pytest.mark.parametrize("candidates", [1, 4])
+def test_users_without_an_id_draw_negatives_of_their_own(candidates, make):
+    """By `--test_users` no user who tests or validates is fitted on: all have the id 0."""
+    shares = ("--test_users", 0.3, "--validation_users", 0.2, "--fit_on", "train")
+    dataset = DatasetDirectory.open(make("unfitted", *shares, "--layout", "users")[0])
+    stored, _ = make("unfitted rows", *shares)
+    columns, drawn = ["who", "what_trgt", "what_pos", "label"], {}
+    for mapping in PARTS[1:]:
+        loader = open_loader(dataset, mapping, columns, 64, Ranks(), candidates=candidates)
+        drawn[mapping] = []
+        for given in loader.inputs():
+            batch = SampleBatch(*loader.whole(given))
+            users, items = (batch.counted(batch.column(n).numpy()) for n in columns[:2])
+            assert not users.any()
+            drawn[mapping] += items[batch.counted(batch.flat()[0].numpy()) == 0].tolist()
+        frame = pd.read_parquet(stored / mapping)
+        assert sorted(frame[frame["label"] == 0]["what_trgt"]) == sorted(drawn[mapping])
+        runs = 1 + np.count_nonzero(np.diff(frame["label"]))
+        assert len(frame) / 3 < runs  # the labels alternate as those of a coin do
+    # A user has some twenty positions: one draw for each of them would give so many items.
+    assert len(set(drawn["test"])) > 25
+    assert Counter(drawn["test"]) != Counter(drawn["validation"])
 
 
 def test_about_so_many_users_test():
