@@ -96,15 +96,24 @@ class Input:
         steps.start_at(epoch)
         return steps
 
-    def stored(self, data: Any, columns: Sequence[str]) -> Any:
-        """Return what ``evaluate`` and ``predict`` read: of a directory all rows of test."""
+    def stored(self, data: Any, columns: Sequence[str], mapping: str = "test") -> Any:
+        """Return what ``evaluate`` and ``predict`` read: of a directory all rows of a mapping."""
         if isinstance(data, Loader):
             return LoaderSteps(data)
         if not isinstance(data, DatasetDirectory):
             return self._of_merlin(data, shuffle=False)
         size, candidates = self._needed_batch_size(), self.candidates(data)
-        loader = open_scored(data, "test", list(columns), size, Ranks(), candidates=candidates)
+        loader = open_scored(data, mapping, list(columns), size, Ranks(), candidates=candidates)
         return LoaderSteps(loader)
+
+    def validating(self, data: Any, columns: Sequence[str]) -> Any:
+        """Return what ``fit`` validates by: of a directory all rows of validation."""
+        if isinstance(data, DatasetDirectory) and "validation" not in data.spec.source_spec:
+            raise OptionError(
+                f"{data.path}: `validation_data` should have the mapping validation. Found: "
+                f"{', '.join(data.spec.source_spec)}."
+            )
+        return self.stored(data, columns, "validation")
 
     def _of_merlin(self, data: Any, shuffle: bool) -> Any:
         if hasattr(data, "to_ddf"):

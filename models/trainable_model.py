@@ -441,7 +441,7 @@ class TrainableModel(mm.Model):
         rows of all ranks then, and two ranks end with the weights of one. Of a directory with one
         row per user, a model that can takes users x 16 candidates where ``batch_size`` is a
         multiple of that on every rank, and plain rows elsewhere. All else is dealt out to ranks by
-        whoever made it.
+        whoever made it. As ``validation_data`` a directory gives its validation rows.
         """
         check_callbacks(kwargs.get("callbacks"))
         ranks = collectives.joined()
@@ -455,7 +455,7 @@ class TrainableModel(mm.Model):
             kwargs.get("steps_per_epoch"),
         )
         validation_size = kwargs.get("validation_batch_size") or batch_size
-        validation = self.input_of(validation_size).stored(
+        validation = self.input_of(validation_size).validating(
             kwargs.get("validation_data"), self.training_columns
         )
         with (

@@ -99,13 +99,13 @@ def as_batch(columns, longest, *, ragged):
 
 
 def write_dataset(directory, schema, columns, longest, *, ragged):
-    """Write a dataset directory whose train and test files hold the same rows, stored otherwise."""
+    """Write a dataset directory whose mappings hold the same rows, stored otherwise."""
     table = {
         name: padded_to(longest, column) if isinstance(column, list) and not ragged else column
         for name, column in columns.items()
     }
     source = {}
-    for mapping, codec in (("train", "snappy"), ("test", "gzip")):
+    for mapping, codec in (("train", "snappy"), ("test", "gzip"), ("validation", "zstd")):
         file = f"{mapping}/part_0.parquet"
         (directory / mapping).mkdir(parents=True)
         pd.DataFrame(table).to_parquet(directory / file, compression=codec)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 from processes import entries
@@ -99,12 +100,14 @@ def test_a_fit_that_was_killed_within_an_epoch_goes_on_to_the_bit(dataset, whole
         assert ours == theirs
 
 
-def test_what_is_logged_of_training_is_not_that_of_validation_data(dataset, whole, tmp_path):
+def test_what_is_logged_of_training_is_not_that_of_validation_data(
+    dataset, with_validation, whole, tmp_path
+):
     model = compiled(dataset)
     model.fit(
         dataset,
         batch_size=BATCH,
-        validation_data=dataset,
+        validation_data=with_validation,
         callbacks=[ms.callbacks.JSONLogger(tmp_path / "validated")],
         verbose=0,
     )
@@ -176,6 +179,17 @@ def test_test_data_choose_nothing(dataset, with_validation):
         callbacks=[evaluation, stopping],
         verbose=0,
     )
+
+
+def test_a_directory_s_validation_data_are_its_validation_part(dataset, with_validation):
+    model = compiled(with_validation)
+    model.fit(with_validation, batch_size=BATCH, validation_data=with_validation, verbose=0)
+    files = with_validation.files("validation")
+    (auc,) = (metric for metric in model.metrics if isinstance(metric, ms.metrics.AUC))
+    assert auc.samples == sum(pq.read_metadata(file).num_rows for file in files)
+    message = f"{dataset.path}: `validation_data`.* the mapping validation. Found: train, test"
+    with pytest.raises(ms.OptionError, match=message):
+        model.fit(with_validation, batch_size=BATCH, validation_data=dataset, verbose=0)
 
 
 def test_what_callbacks_of_keras_keep_is_resumed(with_validation, tmp_path):

@@ -233,14 +233,14 @@ def test_evaluate_of_keras_gives_what_a_run_logs(tmp_path):
         model.evaluate(dataset, batch_size=16, verbose=0)
 
 
-def test_gauc_of_users_whose_rows_are_apart_is_refused(sim_dataset):
-    dataset = ms.DatasetDirectory.open(sim_dataset)
+def test_gauc_of_users_whose_rows_are_apart_is_refused(validated):
+    dataset = ms.DatasetDirectory.open(validated)
     model = ms.DINModel.from_dataset(dataset, **DIN)
     model.compile("adam", metrics=[ms.metrics.GAUC()])
-    apart = "`gauc`: expected the samples of each who one after another.*test.*are apart"
-    with pytest.raises(ms.OptionError, match=apart):
+    apart = "`gauc`: expected the samples of each who one after another.*{}.*are apart"
+    with pytest.raises(ms.OptionError, match=apart.format("test/part.0")):
         model.evaluate(dataset, batch_size=64, verbose=0)
-    with pytest.raises(ms.OptionError, match=apart):
+    with pytest.raises(ms.OptionError, match=apart.format("test/part.1")):
         model.fit(dataset, batch_size=64, validation_data=dataset, verbose=0)
 
 
