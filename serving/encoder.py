@@ -110,7 +110,7 @@ class EventEncoder:
         self.limits = limits or Limits()
         self.histories = histories
         self.summary = servable.summary
-        self.users = [find_lookup(servable, column) for column in self.columns.users]
+        self.users = [find_lookup(servable, column) for column in self.columns.event_keys]
         features = [column.domain for column in self.columns.targets[1:]]
         first, *others = self.columns.targets
         self.items = [
@@ -143,14 +143,14 @@ class EventEncoder:
         intervals = (self.columns.intervals.name,) if self.columns.intervals else ()
         if self.times is not None:
             intervals = self.times.needed(found)
-        users = (*(column.name for column in self.columns.users), *self.numbers.user_fields)
+        users = (*(column.name for column in self.columns.event_keys), *self.numbers.user_fields)
         history = (HISTORY,) if self.histories is None else ()
         return tuple(dict.fromkeys((*users, *history, CANDIDATES, *intervals)))
 
     def from_cells(self, cells: Mapping[str, str]) -> dict[str, Any]:
         """Read the cells of a row of CSV; a list is JSON, or keys separated by ``|``."""
         found: dict[str, Any] = {}
-        for column, lookup in zip(self.columns.users, self.users, strict=True):
+        for column, lookup in zip(self.columns.event_keys, self.users, strict=True):
             found[column.name] = csv_key(cells[column.name], column.name, lookup.is_text)
         for name in (HISTORY, CANDIDATES) if HISTORY in cells else (CANDIDATES,):
             found[name] = csv_list(cells[name], name, self.items[0].is_text)
@@ -169,7 +169,7 @@ class EventEncoder:
         """Return the columns of a file of scores, beside line and scores, with their types."""
         users = {
             column.name: lookup.key_type
-            for column, lookup in zip(self.columns.users, self.users, strict=True)
+            for column, lookup in zip(self.columns.event_keys, self.users, strict=True)
         }
         return {**users, CANDIDATES: pa.list_(self.items[0].key_type)}
 
@@ -177,7 +177,7 @@ class EventEncoder:
         """Return what a file of scores says of an event."""
         users = {
             column.name: lookup.shown(event.users[column.name])
-            for column, lookup in zip(self.columns.users, self.users, strict=True)
+            for column, lookup in zip(self.columns.event_keys, self.users, strict=True)
         }
         return {**users, CANDIDATES: [item[0] for item in event.candidates]}
 
@@ -272,7 +272,7 @@ class EventEncoder:
 
     def encode_items(self, ids: npt.NDArray[np.int64]) -> Ids:
         """Look up items of no user, as candidates: column -> ids or numbers, [items]."""
-        no_user: Ids = {column.name: np.zeros(1, np.int64) for column in self.columns.users}
+        no_user: Ids = {column.name: np.zeros(1, np.int64) for column in self.columns.event_keys}
         targets = self._known_features(ids)
         numbers = self.numbers.of_items(no_user, targets, [{}] * len(ids), CANDIDATES)
         return _named(self.columns.targets, targets) | numbers
@@ -302,7 +302,7 @@ class EventEncoder:
         columns = self.columns
         users = {
             column.name: np.array([lookup.look_up(event.users[column.name], column.name)])
-            for column, lookup in zip(columns.users, self.users, strict=True)
+            for column, lookup in zip(columns.event_keys, self.users, strict=True)
         }
         history = self._items(event.history, HISTORY)
         known = np.flatnonzero(history[0] != UNSEEN)
@@ -313,7 +313,7 @@ class EventEncoder:
             histories[column.name] = np.array(event.intervals, column.dtype)[seen]
         since = self._items(event.since, HISTORY)
         return EncodedEvent(
-            _named(columns.users, users.values()) | self.numbers.of_user(event.beside_user),
+            _named(columns.event_keys, users.values()) | self.numbers.of_user(event.beside_user),
             _named(columns.targets, targets)
             | self.numbers.of_items(users, targets, given, CANDIDATES, event.seconds)
             | self.numbers.of_history(targets, [column[known] for column in history]),

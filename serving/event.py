@@ -94,7 +94,7 @@ def parse_event(
     """
     if not isinstance(fields, Mapping):
         raise RequestError(f"expected an object, received {fields!r:.60}")
-    users = {column.name: column.name for column in columns.users}
+    users = {column.name: column.name for column in columns.event_keys}
     intervals = (columns.intervals.name,) if columns.intervals else ()
     of_user, of_item = beside
     domains = tuple(column.domain for column in columns.targets)

@@ -100,7 +100,7 @@ def empty_event(servable: Servable, keeps_histories: bool) -> dict[str, Any]:
     columns = servable.columns
     if servable.takes_rows:
         return {column.name: None for column in columns.targets}
-    event: dict[str, Any] = {column.name: "" for column in columns.users}
+    event: dict[str, Any] = {column.name: "" for column in columns.event_keys}
     if not keeps_histories:
         event["history"] = []
     if columns.intervals is not None:

@@ -199,7 +199,7 @@ class ServedColumns:
     """The columns of one servable."""
 
     users: tuple[ServedColumn, ...]
-    """Ids of the user, and of the moment that a request is of."""
+    """Ids of the user."""
     targets: tuple[ServedColumn, ...]
     histories: tuple[ServedColumn, ...]
     """In the order of ``targets``; none where requests are plain rows."""
@@ -215,6 +215,8 @@ class ServedColumns:
     """Lists of ids of each candidate."""
     target_numbers: tuple[ServedColumn, ...] = ()
     """Numbers and vectors of each candidate."""
+    contexts: tuple[ServedColumn, ...] = ()
+    """Ids of the moment that a request is of."""
 
     @classmethod
     def read(cls, schema: Schema, names: Sequence[str]) -> ServedColumns:
@@ -228,12 +230,13 @@ class ServedColumns:
         histories = columns(POSITIVE_HISTORY)
         first = schema[histories[0].name]
         return cls(
-            users=(*columns(USER_FEATURES), *columns(CONTEXT_FEATURES)),
+            users=columns(USER_FEATURES),
             targets=columns(TARGET_ITEM_FEATURES),
             histories=histories,
             intervals=next(iter(columns(HISTORY_TIME_INTERVALS)), None),
             longest=int(first.value_count.max),
             is_ragged=bool(first.is_ragged),
+            contexts=columns(CONTEXT_FEATURES),
             user_numbers=columns(USER_NUMERICAL),
             target_lists=columns(TARGET_ITEM_LISTS),
             target_numbers=columns(TARGET_ITEM_NUMERICAL),
@@ -246,9 +249,14 @@ class ServedColumns:
         return cls((), targets, (), None, longest=0, is_ragged=False)
 
     @property
+    def event_keys(self) -> tuple[ServedColumn, ...]:
+        """All columns of which an event has a key: the user's own, and its context."""
+        return (*self.users, *self.contexts)
+
+    @property
     def of_user(self) -> tuple[ServedColumn, ...]:
-        """All columns with one row for each user."""
-        return (*self.users, *self.user_numbers)
+        """All columns with one row for each event."""
+        return (*self.event_keys, *self.user_numbers)
 
     @property
     def of_target(self) -> tuple[ServedColumn, ...]:

@@ -78,7 +78,7 @@ def example_event(encoder: Encoder) -> dict[str, Any]:
         }
     columns = encoder.columns
     positions = min(MOST_POSITIONS, columns.longest)
-    named = zip(columns.users, encoder.users, strict=True)
+    named = zip(columns.event_keys, encoder.users, strict=True)
     event = {column.name: lookup.example(0) for column, lookup in named}
     event |= encoder.numbers.user_examples()
     event[HISTORY] = [_item(encoder, place) for place in range(positions)]

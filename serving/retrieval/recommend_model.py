@@ -203,9 +203,10 @@ class RecommendModel:
             recommender.warm_up()
         assert settings.histories is not None, "the endpoint asks for one"
         self._store = open_store(settings.histories, later=True)
-        self._known = towers.encoder.users[0].example(0) if towers.encoder.users else PROBED
+        encoder = towers.encoder
+        self._known = encoder.users[0].example(0) if encoder.columns.users else PROBED
         self.responder = Responder(
-            StoreHistories(CountedReads(self._store, NAME), towers.encoder),
+            StoreHistories(CountedReads(self._store, NAME), encoder),
             recommenders,
             settings.number,
             settings.canary,

@@ -49,7 +49,7 @@ class Towers:
         self.catalogue = Catalogue.of(servable)
 
     def _refuse_what_is_of_users(self) -> None:
-        users = {column.name for column in self.servable.columns.users}
+        users = {column.name for column in self.servable.columns.event_keys}
         workflow = read_workflow(self.servable.path)
         for cross in workflow[0].crosses if workflow else ():
             if users & set(cross.columns):

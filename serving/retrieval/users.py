@@ -91,7 +91,7 @@ class StoreHistories:
     def __init__(self, store: Reading, encoder: EventEncoder) -> None:
         self._store = store
         self._columns = encoder.columns.users
-        self._lookup = encoder.users[0] if encoder.users else None
+        self._lookup = encoder.users[0] if self._columns else None
 
     def keys(self, texts: Sequence[str]) -> list[Any]:
         """Return users' raw keys, of the type that the model has, of texts."""
@@ -138,7 +138,7 @@ def user_event(encoder: EventEncoder, history: UserHistory, facts: Mapping[str, 
     """
     users = {
         column.name: history.user.get(column.name, facts.get(column.name))
-        for column in encoder.columns.users
+        for column in encoder.columns.event_keys
     }
     fields = (*encoder.numbers.user_fields, *encoder.time_fields)
     beside = {name: facts[name] for name in fields if name in facts}

@@ -264,7 +264,8 @@ def served_schema(schema: Schema, pad: bool) -> Schema:
 def _vocabularies(dataset: DatasetDirectory, columns: ServedColumns) -> list[Path]:
     """Name those that go along; each one's size is compared with the table that its ids look up."""
     found = []
-    for column in (*columns.users, *columns.targets, *columns.target_lists, *columns.histories):
+    of_items = (*columns.targets, *columns.target_lists, *columns.histories)
+    for column in (*columns.event_keys, *of_items):
         path = dataset.path / CATEGORIES / f"{column.domain}.parquet"
         if column.largest_id is None or path in found or not path.exists():
             continue

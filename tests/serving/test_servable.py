@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -159,6 +160,18 @@ def test_a_share_of_the_users_meets_a_canary_and_always_the_same():
 def test_what_is_no_canary_is_refused(text):
     with pytest.raises(MerlinSimError, match="`canary` should be a version and a share"):
         parse_canary(text)
+
+
+def test_a_context_is_no_user(tmp_path):
+    """Neither has it a history of its own, nor is a share of its values a share of the users."""
+    servable = Servable.open(write_hollow_servable(tmp_path, "a"))
+    who = replace(servable.schema["who"], tags=(Tags.CONTEXT, Tags.CATEGORICAL))
+    servable = replace(servable, schema=Schema([*servable.schema.remove_col("who"), who]))
+    assert "who" in servable.columns.inputs
+    with pytest.raises(MerlinSimError, match="the model reads no column of a user"):
+        servable.check_reads_histories()
+    with pytest.raises(MerlinSimError, match="a canary is chosen by users"):
+        user_of_events(servable)
 
 
 def test_a_canary_needs_users(tmp_path):

@@ -249,7 +249,7 @@ def test_a_store_has_what_a_dataset_has(towers, index, ranker, dataset, known, u
     found = Recommender(towers, index, ranker).recommend(of_store.of(["X"])["X"], 20)
     assert set(found.items) == set(items[-7:])
     lookup = SimpleNamespace(is_text=False)
-    encoder = SimpleNamespace(users=[lookup], columns=SimpleNamespace(users=()))
+    encoder = SimpleNamespace(users=[lookup], columns=SimpleNamespace(users=["user"]))
     of_numbers = StoreHistories(None, encoder)
     assert of_numbers.keys(["7", "-3"]) == [7, -3]
     with pytest.raises(MerlinSimError, match="should be a whole number, .* Received: 'x'"):
