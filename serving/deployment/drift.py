@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,6 +32,9 @@ from .drift_findings import (
     values_finding,
 )
 from .drift_page import Curves
+
+if TYPE_CHECKING:
+    from merlin.schema import ColumnSchema
 
 ROWS_PER_BATCH = 16_384
 
@@ -134,16 +137,17 @@ def see_requests(
     lengths: list[int] = []
     scores: list[Array] = []
     hashed = False
-    channels = reference.channels
-    histories = {*channels.get(POSITIVE_HISTORY, ()), *channels.get(HISTORY_TIME_INTERVALS, ())}
+    channels, schema = reference.channels, reference.schema
+    intervals = {*channels.get(HISTORY_TIME_INTERVALS, ())}
     first = next(iter(channels.get(POSITIVE_HISTORY, ())), None)
     with narrator.phase("counting requests", events) as report:
         for file, event in _newest(files, events):
             try:
                 hashed |= isinstance(event["user"], str)
                 for name, values in _columns(event).items():
-                    if name not in left_out:
-                        found.setdefault(name, []).append(_flat(values, name in histories))
+                    if name in schema.column_names and name not in left_out:
+                        flat = _flat(values, schema[name], name in intervals)
+                        found.setdefault(name, []).append(flat)
                 if first is not None:
                     lengths.append(len(event["histories"][first]))
                 scores.append(np.asarray(event["scores"], np.float32).reshape(-1))
@@ -154,10 +158,8 @@ def see_requests(
             report(1, 1)
     columns = SeenColumns(labelled=False, lengths=np.array(lengths, np.int64))
     for name, parts in found.items():
-        if name not in reference.schema.column_names:
-            continue
         values = np.concatenate(parts)
-        domain = domain_of(reference.schema[name])
+        domain = domain_of(schema[name])
         if domain is None:
             columns.numbers[name] = values.astype(np.float32)
         else:
@@ -196,10 +198,12 @@ def _columns(event: Mapping[str, Any]) -> dict[str, Any]:
     return {**user, **event["targets"], **event["histories"]}
 
 
-def _flat(values: Any, is_history: bool) -> Array:
-    """Make one number of each value: of a vector its length, as of those of a dataset."""
+def _flat(values: Any, column: ColumnSchema, is_interval: bool) -> Array:
+    """Make numbers of values as of a dataset's: of a vector its length, of a list its keys."""
     found = np.asarray(values, np.float64)
-    if found.ndim == 2 and not is_history:
+    if domain_of(column) is not None:
+        return found[found != 0] if column.is_list else found.reshape(-1)
+    if found.ndim == 2 and not is_interval:
         return np.asarray(np.linalg.norm(found, axis=1))
     return found.reshape(-1)
 

@@ -96,8 +96,8 @@ class SeenColumns:
 
     @property
     def columns(self) -> set[str]:
-        """All columns that were counted."""
-        return {*self.counts, *self.numbers}
+        """All columns that were counted; of numbers those of which there are any."""
+        return {*self.counts, *(name for name, values in self.numbers.items() if len(values))}
 
 
 @dataclass(frozen=True)
@@ -166,11 +166,12 @@ def compare(
     """Compare all columns that both have, lengths of histories and labels."""
     if reference.labelled and new.labelled:
         yield _labels(reference, new, bounds)
+    both = reference.columns & new.columns
     for name in reference.counts:
-        if name in new.counts:
+        if name in both:
             yield _ids(name, reference.counts[name], new.counts[name], bounds)
     for name in reference.numbers:
-        if name in new.numbers:
+        if name in both:
             yield values_finding(name, NUMBERS, reference.numbers[name], new.numbers[name], bounds)
     if len(reference.lengths) and len(new.lengths):
         yield values_finding("history", LENGTHS, reference.lengths, new.lengths, bounds)

@@ -13,6 +13,9 @@ from small_users import samples_of, write_users_dataset
 
 from merlin_sim.foundation.progress import Silence
 from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.schemas.feature_spec import Feature, FeatureSpec
+from merlin_sim.schemas.known_keys import note_of
+from merlin_sim.schemas.merlin_schema import to_merlin_schema
 from merlin_sim.serving.deployment import drift
 from merlin_sim.serving.deployment.drift import SeenColumns, see_columns
 from merlin_sim.serving.deployment.drift_findings import (
@@ -25,6 +28,9 @@ from merlin_sim.serving.deployment.drift_findings import (
     largest_distance,
     stability_index,
 )
+from merlin_sim.serving.encoder import EncodedEvent
+from merlin_sim.serving.request_log import RequestLog
+from merlin_sim.serving.settings import LogSettings
 
 
 def test_rows_of_users_are_counted_as_the_samples_that_they_make(tmp_path):
@@ -132,3 +138,40 @@ def test_means_are_reported_and_a_column_of_one_side_is_not_compared():
     assert set(found) == {"label", "item", "price", "history"}
     assert abs(found["price"].new_mean - found["price"].reference_mean - 0.5) < 1e-5
     assert abs(found["history"].new_mean - found["history"].reference_mean - 1) < 1e-9
+    new.numbers["price"] = np.zeros(0, np.float32)  # of intervals, where no history was sent
+    found = by_feature(new)
+    assert set(found) == {"label", "item", "history"} and "price" not in new.columns
+
+
+def test_logged_lists_of_keys_are_counted_key_by_key_and_vectors_by_their_lengths(tmp_path):
+    features = {
+        "click": Feature("int8"),
+        "book": Feature("int64", 9),
+        "read": Feature("int64", 9, (4,)),
+        "skipped": Feature("int64", 9, (4,)),
+        "genres": Feature("int64", 7, (3,)),
+        "cover": Feature("float32", None, (2,)),
+    }
+    channels = {
+        "label": ("click",),
+        "target_item_features": ("book",),
+        "positive_history": ("read",),
+        "negative_history": ("skipped",),
+        "target_item_lists": ("genres",),
+        "target_item_numerical": ("cover",),
+    }
+    spec = FeatureSpec(features, {}, channels)
+    reference = DatasetDirectory(tmp_path / "none", spec, to_merlin_schema(spec))
+    log = RequestLog(LogSettings(tmp_path, log_share=1.0), 7, note_of(reference))
+    targets = {
+        "book": np.array([4, 0]),
+        "genres": np.array([[3, 4, 0], [6, 0, 0]]),
+        "cover": np.float32([[3, 4], [0, 0]]),
+    }
+    log.add([EncodedEvent({}, targets, {"read": np.array([8, 8])})], [np.float32([0.1, 0.9])])
+    log.close()
+    found = drift.see_requests(reference, tmp_path, 9, [], Silence()).columns
+    assert found.counts["book"].tolist() == [1, 0, 0, 0, 1, 0, 0, 0, 0, 0]
+    assert found.counts["genres"].tolist() == [0, 0, 0, 1, 1, 0, 1, 0]
+    assert found.counts["read"].tolist() == [0] * 8 + [2, 0]
+    assert found.numbers["cover"].tolist() == [5, 0]
