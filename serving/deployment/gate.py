@@ -186,7 +186,7 @@ class Gate:
     @property
     def reasons(self) -> list[str]:
         """Say what keeps the challenger out; nothing where it passes."""
-        return [_reason(found) for found in self.judgements if self._keeps_out(found)]
+        return [_reason(found, self.rules) for found in self.judgements if self._keeps_out(found)]
 
     @property
     def passed(self) -> bool:
@@ -255,8 +255,8 @@ def _judge(
     challenger, current = values
     apart = difference([challenger], [current], drawn[0][None], drawn[1][None])
     verdict = _verdict(apart.over_users, margin, MORE_IS_BETTER[measure])
-    if of_segment["segment"] != ALL and of_segment["users"] < rules.least_users:
-        verdict = TOO_FEW
+    if of_segment["users"] < rules.least_users:
+        verdict = NOT_KNOWN if of_segment["segment"] == ALL else TOO_FEW
     return Judgement(
         measure=measure, challenger=challenger, current=current, difference=apart.mean,
         interval=apart.over_users, margin=margin, verdict=verdict, **of_segment,
@@ -272,8 +272,13 @@ def _verdict(interval: tuple[float, float] | None, margin: float, more_is_better
     return WORSE if high < -margin else NOT_KNOWN
 
 
-def _reason(found: Judgement) -> str:
+def _reason(found: Judgement, rules: GateRules) -> str:
     title = TITLES[found.measure]
+    if found.users < rules.least_users:
+        return (
+            f"{title} of {found.segment}: too few users to tell, {found.users:,} "
+            f"(`least_users` is {rules.least_users:,})"
+        )
     if found.interval is None or found.difference is None:
         return f"{title} of {found.segment}: whether it is worse is not known"
     how = "is worse by more than" if found.verdict == WORSE else "may be worse by more than"

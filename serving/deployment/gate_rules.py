@@ -28,7 +28,9 @@ class GateRules:
         None, "Margin in calibration error. [default: the margin]", at_least=0
     )
     least_users: int = setting(
-        100, "Users below which a segment is reported, and not judged.", at_least=1
+        100,
+        "Users below which a segment is reported, and not judged; all rows are not known then.",
+        at_least=1,
     )
     strict_segments: bool = setting(
         False,

@@ -64,7 +64,8 @@ def grown(dataset, tmp_path_factory) -> Path:
 
 def gate(models, challenger, current, dataset, output, *more):
     pair = ["--challenger", models[challenger], "--current", models[current]]
-    return answer("gate", *pair, "--dataset_dir", dataset, "--output", output, *more)
+    where = ["--dataset_dir", dataset, "--output", output]
+    return answer("gate", *pair, *where, "--least_users", 1, *more)
 
 
 def test_an_export_is_as_good_as_its_checkpoint(models, grown, tmp_path):

@@ -96,6 +96,19 @@ def test_a_segment_that_is_worse_keeps_a_better_model_out():
     assert rows_of(none)[-1] == ["", "Calibration error", "0", "0", "", "", "", "", TOO_FEW]
 
 
+def test_of_few_users_nothing_is_known():
+    """All rows of one user are drawn each time: the interval has no width, and says nothing."""
+    given = scored(0, 2.0)
+    one = [
+        ScoredRows(np.zeros_like(rows.users), rows.labels, rows.scores)
+        for rows in (given.challenger, given.current)
+    ]
+    gate = judged(ScoredTwice(*one, {}, True, None), draws=20)
+    assert verdicts(gate, ALL) == [NOT_KNOWN] * 3 and not gate.passed
+    assert gate.reasons[0] == "AUC of all rows: too few users to tell, 1 (`least_users` is 100)"
+    assert judged(ScoredTwice(*one, {}, True, None), draws=20, least_users=1).passed
+
+
 def test_what_is_written_reports_all(tmp_path):
     facts = {"challenger": {"path": "a"}, "current": {"path": "b"}, "dataset": {"path": "c"}}
     gate = judged(scored(2.0, 0))
