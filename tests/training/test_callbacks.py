@@ -192,6 +192,14 @@ def test_a_directory_s_validation_data_are_its_validation_part(dataset, with_val
         model.fit(with_validation, batch_size=BATCH, validation_data=dataset, verbose=0)
 
 
+def test_a_metric_of_ones_own_takes_no_published_name(dataset):
+    of_ones_own = [tf.keras.metrics.AUC(num_thresholds=3, name="auc")]
+    twice = [tf.keras.metrics.Recall(k, name="recall") for k in (0.5, 0.6)]
+    for extra, wrong in ((of_ones_own, "auc"), (twice, "recall, recall")):
+        with pytest.raises(MerlinSimError, match=f"other than auc, .* Received: {wrong}"):
+            ms.callbacks.Evaluation(dataset, batch_size=BATCH, extra=extra)
+
+
 def test_what_callbacks_of_keras_keep_is_resumed(with_validation, tmp_path):
     dataset = with_validation
 

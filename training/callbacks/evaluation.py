@@ -47,7 +47,7 @@ class Evaluation(Callback):
         patience: Evaluations in a row without a better AUC of the validation data after which
             training ends; None: it does not.
         metrics: The names of the published metrics.
-        extra: Further Keras metrics, of labels and probabilities.
+        extra: Further Keras metrics, of labels and probabilities, under names of their own.
         user: The column by which GAUC groups.
         predict: The compiled forward pass; None for one of the model.
         places: Finds the samples of test in the dataset, where their scores are to be kept.
@@ -73,6 +73,13 @@ class Evaluation(Callback):
         super().__init__()
         if isinstance(held_out, DatasetDirectory) and not batch_size:
             raise MerlinSimError("`batch_size` should be set when the data is a directory.")
+        names = [metric.name for metric in extra]
+        wrong = [name for name in names if name in metrics or names.count(name) > 1]
+        if wrong:
+            raise MerlinSimError(
+                "The names of one's own metrics should differ, and be other than "
+                f"{', '.join(metrics)}, as by `name=`. Received: {', '.join(wrong)}."
+            )
         self._held_out = held_out
         self._batch_size = batch_size
         self._times = times_per_epoch
