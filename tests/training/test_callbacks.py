@@ -200,6 +200,17 @@ def test_a_metric_of_ones_own_takes_no_published_name(dataset):
             ms.callbacks.Evaluation(dataset, batch_size=BATCH, extra=extra)
 
 
+def test_an_evaluation_of_a_second_model_is_its_own(dataset):
+    evaluation = ms.callbacks.Evaluation(dataset, batch_size=BATCH)
+    for seed in (1, 2):
+        model = compiled(dataset)
+        model.set_weights([weight + 0.1 * seed for weight in model.get_weights()])
+        model.fit(dataset, batch_size=BATCH, callbacks=[evaluation], verbose=0)
+    own = ms.callbacks.Evaluation(dataset, batch_size=BATCH)
+    own.set_model(model)
+    assert evaluation.last.metrics == own.evaluate()
+
+
 def test_what_callbacks_of_keras_keep_is_resumed(with_validation, tmp_path):
     dataset = with_validation
 
@@ -230,18 +241,20 @@ def test_a_signal_ends_a_fit_and_saves_it(dataset, tmp_path):
     assert CheckpointStore(tmp_path / "saved").names() == ["step-0000000004"]
 
 
+class AskAfter:
+    """Asks to stop once so many steps are done."""
+
+    def __init__(self, steps):
+        self.steps, self.asked = steps, 0
+
+    def __bool__(self):
+        self.asked += 1
+        return self.asked > self.steps
+
+
 def test_a_fit_that_is_stopped_while_it_is_evaluated_goes_on_with_the_evaluation(
     dataset, whole, tmp_path
 ):
-    class Ask:
-        """Asks once all five steps of the first epoch are done."""
-
-        asked = 0
-
-        def __bool__(self):
-            self.asked += 1
-            return self.asked > 5
-
     def callbacks():
         return [
             ms.callbacks.JSONLogger(tmp_path / "results", append=True),
@@ -250,7 +263,7 @@ def test_a_fit_that_is_stopped_while_it_is_evaluated_goes_on_with_the_evaluation
         ]
 
     with pytest.raises(Interrupted, match="in epoch 1 after 5 steps"):
-        fitted(dataset, [ms.callbacks.StopOnSignal(Ask()), *callbacks()])
+        fitted(dataset, [ms.callbacks.StopOnSignal(AskAfter(5)), *callbacks()])
     assert not entries(tmp_path / "results", "epoch")
     again = fitted(dataset, callbacks())
     assert [e["step"] for e in entries(tmp_path / "results", "step")] == list(range(1, 11))
@@ -259,6 +272,33 @@ def test_a_fit_that_is_stopped_while_it_is_evaluated_goes_on_with_the_evaluation
     for name in ("total_loss", "train_auc", "test_auc"):
         theirs = [entry[name] for entry in entries(whole[1], "epoch")]
         assert [entry[name] for entry in ours] == theirs
+
+
+def test_an_evaluation_within_an_epoch_is_not_lost_by_a_stop(dataset, tmp_path):
+    def callbacks(name):
+        return [
+            ms.callbacks.JSONLogger(tmp_path / name, append=True),
+            ms.callbacks.Evaluation(dataset, batch_size=BATCH, times_per_epoch=2),
+        ]
+
+    fitted(dataset, callbacks("whole"))
+    saved = ms.callbacks.Checkpoint(tmp_path / "saved", resume=True)
+    with pytest.raises(Interrupted, match="in epoch 1 after 2 steps"):
+        fitted(dataset, [ms.callbacks.StopOnSignal(AskAfter(2)), *callbacks("parts"), saved])
+    fitted(dataset, [*callbacks("parts"), saved])
+    found = [
+        [(entry["step"], entry["test_auc"]) for entry in entries(tmp_path / name, "evaluation")]
+        for name in ("whole", "parts")
+    ]
+    assert [step for step, _ in found[0]] == [2, 7]
+    assert found[0] == found[1]
+
+
+def test_each_epoch_is_evaluated_within_where_several_steps_are_one_execution(dataset, tmp_path):
+    evaluation = ms.callbacks.Evaluation(dataset, batch_size=BATCH, times_per_epoch=2)
+    logger = ms.callbacks.JSONLogger(tmp_path)
+    fitted(dataset, [logger, evaluation], steps_per_execution=3)
+    assert [entry["step"] for entry in entries(tmp_path, "evaluation")] == [3, 8]
 
 
 def test_a_second_fit_with_a_checkpoint_that_does_not_resume_begins_anew(dataset, tmp_path):

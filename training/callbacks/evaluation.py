@@ -91,9 +91,20 @@ class Evaluation(Callback):
         self._places = places
         self._log = log or RunLog(None)
         self._alive = alive
-        self._seen = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        self._scored_at: int | None = None  # or when the training began: steps done in all
         self.best = BestSoFar()
         self.last: Evaluated | None = None
+
+    def set_model(self, model: Any) -> None:
+        """Forget what was found of another model."""
+        if self.model is not None and model is not self.model:
+            self._forget()
+            self._predict = None
+            self.__dict__.pop("held_out", None)  # with that model's columns
+        super().set_model(model)
 
     @functools.cached_property
     def held_out(self) -> Mapping[str, Loader]:
@@ -114,11 +125,12 @@ class Evaluation(Callback):
 
     def get_state(self) -> dict[str, Any]:
         """See :class:`Callback`."""
-        return {"best": asdict(self.best)}
+        return {"best": asdict(self.best), "scored_at": self._scored_at}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """See :class:`Callback`."""
         self.best = BestSoFar(**state["best"])
+        self._scored_at = state.get("scored_at")
 
     @property
     def is_over(self) -> bool:
@@ -146,17 +158,26 @@ class Evaluation(Callback):
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Note from where on steps are counted."""
-        self._seen = self.progress.step
+        if self._scored_at is None:
+            self._scored_at = self.progress.steps
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Score what a stop kept from being scored, before the first step of a resume."""
+        self._score_within_epoch()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Score within an epoch, where it is time."""
-        progress, before = self.progress, self._seen
-        steps, times = progress.steps_of_epoch, self._times
-        self._seen = progress.step
-        points = {round(steps * time / times) for time in range(1, times)} - {0}
-        if progress.is_epoch_complete or self.model.stop_training:
+        if not self.model.stop_training:
+            self._score_within_epoch()
+
+    def _score_within_epoch(self) -> None:
+        progress, times, scored_at = self.progress, self._times, self._scored_at
+        assert scored_at is not None
+        steps, before = progress.steps_of_epoch, progress.steps - progress.step
+        points = {before + round(steps * time / times) for time in range(1, times)} - {before}
+        if progress.is_epoch_complete:
             return
-        if any(before < point <= progress.step for point in points):
+        if any(scored_at < point <= progress.steps for point in points):
             notify(self, "on_evaluation_end", self.evaluate())
             self._end_if_over()
 
@@ -186,6 +207,7 @@ class Evaluation(Callback):
                 metrics |= {f"{mapping}_{name}": value for name, value in extra.items()}
             self.best.take(steps, metrics)
             self.last = Evaluated(steps, found["test"][0], metrics)
+            self._scored_at = steps
         return self.last.metrics
 
     def _evaluate_on(self, mapping: str) -> tuple[EvaluationResult, dict[str, float]]:

@@ -56,6 +56,10 @@ class Throughput(Callback):
         """Start the clock."""
         self._begun = time.perf_counter()
 
+    def on_evaluation_end(self, metrics: Any) -> None:
+        """Start it anew: a resume may score before its first step."""
+        self._begun = time.perf_counter()
+
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Stop it, when the steps are done."""
         samples = np.rint(self.executed.samples.numpy()).astype(int).tolist()
