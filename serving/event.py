@@ -146,7 +146,7 @@ def _wrong_keys(
 def _given(item: Any, names: tuple[str, ...]) -> dict[str, Any]:
     if not isinstance(item, Mapping):
         return {}
-    return {name: item[name] for name in names if name in item}
+    return {name: item[name] for name in names if item.get(name) is not None}
 
 
 def _list(fields: Mapping[str, Any], name: str) -> list[Any]:

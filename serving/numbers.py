@@ -320,6 +320,8 @@ class WorkflowNumbers:
         raw = _arrow(values, where)
         if pa.types.is_null(raw.type):
             raw = raw.cast(pa.string())
+        elif raw.type == pa.list_(pa.null()):
+            raw = raw.cast(pa.list_(pa.string()))
         seconds, bad = None, np.zeros(len(values), bool)
         fits, expected = fits_feature(feature, raw.type)
         if feature.name == self._timestamp and can_be_number(raw.type):

@@ -292,6 +292,26 @@ def test_what_an_item_has_of_its_own_may_be_given_and_is_missing_of_an_unseen_on
         assert not targets[name][3:].any(), name
 
 
+def test_what_an_item_does_not_bring_is_looked_up_whatever_the_file(scorer, encoder, log, tmp_path):
+    """In parquet an item has a null for each field that another item brings."""
+    own = {"genres": ["g1"], "look": [1.0, 2.0, 3.0, 4.0], "price": 9e3, "released": "2021-01-01"}
+    event = event_of(log, log["who"].iloc[0], [{"what": "i2"}, {"what": "new", **own}])
+    (tmp_path / "events.jsonl").write_text(json.dumps(event))
+    pq.write_table(pa.Table.from_pylist([event]), tmp_path / "events.parquet")
+    scores = []
+    for kind in ("jsonl", "parquet"):
+        score_file(scorer, encoder, tmp_path / f"events.{kind}", tmp_path / f"{kind}.parquet")
+        scores += pq.read_table(tmp_path / f"{kind}.parquet")["scores"].to_pylist()
+    assert scores[0] == scores[1]
+
+
+def test_an_item_without_any_of_a_list_may_bring_an_empty_one(encoder, log):
+    for none in ([], [None], ""):
+        event = event_of(log, log["who"].iloc[0], ["i2", {"what": "i2", "genres": none}])
+        genres = encoder.encode(encoder.parse(event)).targets["genres"]
+        assert genres[0].any() and not genres[1].any()
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -319,7 +339,7 @@ def test_what_is_wrong_with_a_request_is_said(change, reason, encoder, log):
         encoder.encode(encoder.parse(changed))
 
 
-@pytest.mark.parametrize("value", ["\ud800", 2**70, 10**400, float("nan"), "", {}], ids=ascii)
+@pytest.mark.parametrize("value", ["\ud800", 2**70, 10**400, float("nan"), "", {}, [[]]], ids=ascii)
 def test_whatever_stands_anywhere_is_read_or_refused(log, encoder, value):
     """An event that ended otherwise would end those that are scored beside it."""
     event = event_of(log, log["who"].iloc[0])
