@@ -35,19 +35,21 @@ encodings: {what: [count, recency], brand: [count, popularity, target, recency]}
 smoothing: 3
 features:
   place: {type: number, of: interaction, operators: [LogOp], lags: [1]}
+  wait: {type: number, of: interaction, operators: [FillMedian, LogOp], lags: [1]}
   weight: {type: number, of: item, operators: [Normalize, LogOp]}
   price: {type: number, of: item, operators: [LogOp], buckets: 3}
 """
-CONTEXT = {"place": 2, "place_lag_1": 1}
+CONTEXT = {"place": 2, "place_lag_1": 1, "wait": 3, "wait_lag_1": 5}
 RECENCIES = ["what_recency_trgt", "brand_recency_trgt"]
 LONG_AGO = np.log1p(3650)
 
 
 @pytest.fixture(scope="module")
 def log():
-    """One item is far heavier than the others."""
+    """One item is far heavier than the others, and of some rows it is not known how long."""
     found = feature_log()
-    return found.assign(weight=found["weight"] + 5 * (found["what"] == "i0"))
+    wait = found["place"].where(found.index % 3 > 0) + 4
+    return found.assign(weight=found["weight"] + 5 * (found["what"] == "i0"), wait=wait)
 
 
 @pytest.fixture(scope="module")
@@ -206,6 +208,20 @@ def test_a_number_that_operators_make_none_of_is_refused(place, operators, encod
         reason = f"{place}: expected a number of which {operators} makes a finite one of 32 bits"
         with pytest.raises(RequestError, match=re.escape(f"{reason}, received {value!r}")):
             encoder.encode(encoder.parse(event))
+
+
+def test_an_earlier_value_may_be_missing_or_none(home, encoder, log):
+    users = pd.read_parquet(home / "d/categories/who.parquet").set_index("id")["key"]
+    rows = pq.read_table(home / "d/test").to_pandas()
+    given = {who: waits.iloc[-2] for who, waits in log.groupby("who")["wait"]}
+    for value, expected in zip(users.loc[rows["who"]].map(given), rows["wait_lag_1"], strict=True):
+        as_json = "nan" if np.isnan(value) else value
+        for one in {value, as_json, str(value)}:
+            event = encoder.parse(event_of(["i1"], wait_lag_1=one))
+            assert encoder.encode(event).users["wait_lag_1"] == [expected]
+    assert sum(map(np.isnan, given.values())) > 3 and (rows["wait_lag_1"] > 1).all()
+    event = encoder.parse(event_of(["i1"], wait_lag_1=None))
+    assert encoder.encode(event).users["wait_lag_1"] == [0]
 
 
 @pytest.mark.parametrize("price", ["dear", -5, "12.5"])
