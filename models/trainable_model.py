@@ -21,7 +21,7 @@ from ..parallel.ranks import collectives
 from ..parallel.steps.dropout_seeds import DropoutSeeds
 from ..parallel.steps.fused import MANY_SAMPLES
 from ..parallel.steps.loss_scale import LossScale
-from ..parallel.steps.optimizers import HeldRows, find_optimizer
+from ..parallel.steps.optimizers import HeldRows, find_optimizer, rate_variable
 from ..parallel.steps.sample_batch import SampleBatch, mean_over_counted
 from ..parallel.steps.table_rows import TableGradient
 from ..parallel.steps.train_step import TrainStep, batch_spec, counted_samples
@@ -200,19 +200,20 @@ class TrainableModel(mm.Model):
         It takes what the loader's ``inputs`` give for a step; [2] int64, the seed and how many
         steps were done before; and whether this rank was asked to stop.
         """
-        self._prepare(loader)
+        self._prepare()
         return functools.partial(self._made_step, LoaderSteps(loader).make)
 
     def _train_on(self, steps: LoaderSteps) -> dict[str, tf.Tensor]:
         """Run one execution."""
         parts = []
         logs: dict[str, tf.Tensor] = {}
+        seed = int(getattr(steps.loader, "seed", 0))
         for given, count in steps.take(self._steps_at_once):
-            done = self._done.on_device(self._seed, self.progress.steps)
+            done = self._done.on_device(seed, self.progress.steps)
             stop = scalar_on_device(bool(self.progress.stop_asked()))
             self.progress.advance(count)
             part, logs, done = self._execution(steps.make)(given, tf.constant(count), done, stop)
-            self._done.hold(self._seed, self.progress.steps, done)
+            self._done.hold(seed, self.progress.steps, done)
             parts.append(part)
         self.progress.executed = parts[0] if len(parts) == 1 else Executed.joined(parts)
         return logs
@@ -493,7 +494,7 @@ class TrainableModel(mm.Model):
         loader = steps.loader
         samples = int(getattr(loader, "batch_size", 0)) * int(getattr(loader, "candidates", 1))
         self._step.fuses = samples >= MANY_SAMPLES and not self._xla
-        self._prepare(loader)
+        self._prepare()
         weights = kwargs.pop("class_weight", None)
         self._class_weight = None
         if weights is not None:
@@ -504,9 +505,8 @@ class TrainableModel(mm.Model):
                 )
             self._class_weight = tf.constant([weights[c] for c in range(len(weights))], tf.float32)
 
-    def _prepare(self, loader: Any) -> None:
+    def _prepare(self) -> None:
         """Make what a step needs beside the model."""
-        self._seed = int(getattr(loader, "seed", 0))
         self._build_metrics()  # so that a callback can restore them
         self._dropout_seeds = DropoutSeeds(self.layers, collectives.joined().rank)
 
@@ -608,7 +608,9 @@ class TrainableModel(mm.Model):
                     for variable, slot in zip(self.trainable_variables, of_kind, strict=True)
                     if id(variable) in own
                 }
+            rate = rate_variable(self.optimizer)
             state = [*self.variables, *self.optimizer.variables(), *self.loss_scale.variables]
+            state += [] if rate is None else [rate]
             collectives.broadcast([v for v in state if id(v) not in own], ranks)
 
     def _add_horovod_callbacks(self, callbacks: Any) -> list[Any]:

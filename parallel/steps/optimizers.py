@@ -123,6 +123,8 @@ class Optimizer(tf.keras.optimizers.Optimizer):
                 for name in self.slot_names
             }
         self._variables += [slot for name in self.slot_names for slot in self.slots[name]]
+        if self.use_ema:
+            self.slots["average"] = self._model_variables_moving_average
         self._built = True
 
     def make_slot(self, variable: tf.Variable, name: str) -> tf.Variable:
@@ -412,6 +414,16 @@ def find_optimizer(given: Any, variables: list[tf.Variable]) -> Any:
     else:
         optimizer.build(variables)
     return optimizer
+
+
+def rate_variable(optimizer: Any) -> tf.Variable | None:
+    """Return the learning rate of any Keras optimizer, which callbacks may change.
+
+    None where it is a schedule. Keras counts it among none of an optimizer's variables.
+    """
+    is_legacy = isinstance(optimizer, tf.keras.optimizers.legacy.Optimizer)
+    rate = getattr(optimizer, "learning_rate" if is_legacy else "_learning_rate", None)
+    return rate if isinstance(rate, tf.Variable) else None
 
 
 @dataclass(frozen=True)

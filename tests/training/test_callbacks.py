@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -98,6 +99,34 @@ def test_a_fit_that_was_killed_within_an_epoch_goes_on_to_the_bit(dataset, whole
             for which in (tmp_path / "again", whole[1])
         )
         assert ours == theirs
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        lambda: Adam(0.02, use_ema=True, ema_momentum=0.5),
+        lambda: tf.keras.optimizers.Adam(0.02),
+        lambda: "rmsprop",
+    ],
+    ids=["averages", "of Keras", "compile's own"],
+)
+def test_a_fit_that_goes_on_ends_as_one_that_nothing_stopped(dataset, tmp_path, optimizer):
+    """With dropout, averaged weights, and a rate that depends on the one before."""
+    tf.keras.backend.experimental.enable_tf_random_generator()
+
+    def fit(seed, **checkpoint):
+        tf.keras.utils.set_random_seed(4)
+        model = ms.DINModel.from_dataset(dataset, **DIN, dropout_rate=0.5)
+        model.compile(optimizer(), metrics=[])
+        lower = tf.keras.callbacks.LearningRateScheduler(lambda _, rate: rate / 2)
+        saved = ms.callbacks.Checkpoint(tmp_path / "saved", **checkpoint)
+        tf.keras.utils.set_random_seed(seed)
+        model.fit(dataset, batch_size=BATCH, epochs=2, callbacks=[lower, saved], verbose=0)
+        return model
+
+    whole = fit(seed=4)
+    shutil.rmtree(tmp_path / "saved/step-0000000010")
+    assert_same(fit(seed=99, resume=True), whole)
 
 
 def test_what_is_logged_of_training_is_not_that_of_validation_data(

@@ -30,6 +30,7 @@ from ...parallel.checkpoints.checkpoint_files import CheckpointError, SavedCheck
 from ...parallel.checkpoints.checkpoint_store import CheckpointStore
 from ...parallel.ranks import collectives
 from ...parallel.steps.loss_scale import LossScale
+from ...parallel.steps.optimizers import rate_variable
 from ...schemas.fingerprint import fingerprint
 from ...schemas.known_keys import IdsNote, note_of
 
@@ -88,7 +89,7 @@ class RunFacts:
         return cls(
             family_of(model).name,
             model.options.to_dict(),
-            model.optimizer.name,
+            model.optimizer.get_config()["name"],
             fingerprint(loader.directory),
             model.loss_scale.active,
             order,
@@ -197,8 +198,8 @@ class RunState:
 
     def __post_init__(self) -> None:
         """Note the rate, which callbacks may change from now on."""
-        rate = getattr(self.optimizer, "_learning_rate", None)
-        if isinstance(rate, tf.Variable):
+        rate = rate_variable(self.optimizer)
+        if rate is not None:
             self.initial_rate = float(rate.numpy())
 
     @property
@@ -218,11 +219,11 @@ class RunState:
 
     def _of_optimizer(self, of_model: dict[str, tf.Variable]) -> dict[str, tf.Variable]:
         """Name what an optimizer keeps; a rate that callbacks may change is among it."""
-        rate = getattr(self.optimizer, "_learning_rate", None)
-        rates = {RATE: rate} if isinstance(rate, tf.Variable) else {}
+        rate = rate_variable(self.optimizer)
+        rates = {} if rate is None else {RATE: rate}
         if not hasattr(self.optimizer, "slots"):  # one of Keras's own
-            variables = self.optimizer.variables()
-            return {f"optimizer/{place}": variable for place, variable in enumerate(variables)}
+            variables = enumerate(self.optimizer.variables())
+            return {**{f"optimizer/{place}": variable for place, variable in variables}, **rates}
         names = {variable.ref(): name for name, variable in of_model.items()}
         trained = [names[variable.ref()] for variable in self.model.trainable_variables]
         slots = {

@@ -21,7 +21,7 @@ CASES = {"dien-adam": {"long_seq_length": 8, "aux_mlp_dims": (8,)}, "din-lazy_ad
 
 
 def fit_cases(directory: Path) -> dict[str, np.ndarray]:
-    """Train each case for two epochs; ranks begin with different weights and seeds."""
+    """Train each case for two epochs; ranks begin with different weights, rates and seeds."""
     ranks = collectives.joined()
     dataset = DatasetDirectory.open(directory)
     found = {}
@@ -31,6 +31,7 @@ def fit_cases(directory: Path) -> dict[str, np.ndarray]:
         small = {"embedding_dim": 4, "stage_two_mlp_dims": (8, 4), **options}
         model = build_model(model_type, dataset.schema, **small)
         model.compile(optimizer, metrics=["auc"])
+        model.optimizer.learning_rate = 0.001 * (1 + ranks.rank)
         stop = tf.keras.callbacks.EarlyStopping("val_loss", patience=5)
         arguments = {"validation_data": dataset, "callbacks": [stop], "verbose": 0}
         history = model.fit(dataset, batch_size=20, epochs=2, **arguments).history
@@ -39,6 +40,7 @@ def fit_cases(directory: Path) -> dict[str, np.ndarray]:
         found[f"{case}/predictions"] = model.predict(dataset, batch_size=16)
         for index, variable in enumerate([*model.weights, *model.optimizer.variables]):
             found[f"{case}/{index}/{variable.name}"] = variable.numpy()
+        found[f"{case}/rate"] = model.optimizer.learning_rate.numpy()
     for other in collectives.gather_objects(found, ranks):
         for name, array in found.items():
             np.testing.assert_array_equal(other[name], array, err_msg=name)
