@@ -363,6 +363,22 @@ def test_other_data_than_a_directory_s_cannot_be_resumed(dataset, tmp_path):
         )
 
 
+def test_a_loader_without_a_directory_is_not_saved(dataset, tmp_path):
+    model = compiled(dataset)
+    loader = ms.RowLoader(
+        ms.Dataset(list(map(str, dataset.files("train"))), schema=dataset.schema), BATCH
+    )
+    with pytest.raises(ms.MerlinSimError, match="expected an opened dataset directory.*RowLoader"):
+        model.fit(loader, callbacks=[ms.callbacks.Checkpoint(tmp_path / "saved")], verbose=0)
+
+
+def test_weights_that_no_checkpoint_keeps_are_not_restored_after_a_resume(dataset, tmp_path):
+    stopping = tf.keras.callbacks.EarlyStopping("loss", restore_best_weights=True)
+    saved = ms.callbacks.Checkpoint(tmp_path / "saved", resume=True)
+    with pytest.raises(ms.MerlinSimError, match="restore_best_weights=False in a run that"):
+        fitted(dataset, [stopping, saved])
+
+
 def test_callbacks_and_metrics_of_one_s_own_work_from_the_command_line(small_run, tmp_path):
     named = {
         "callback": "merlin_sim_callbacks_of_a_test:Noting",

@@ -9,10 +9,10 @@
         ms.callbacks.Checkpoint("checkpoints", resume=True),
     ])
 
-They read ``model.progress``: they are for ``fit`` on an opened dataset directory, or on a loader of
-this package. Steps and epochs end for them in the order of the list. Callbacks of
-one's own stand behind ``Evaluation``, whose values are in their logs, and before ``Checkpoint``,
-which saves what they keep.
+They read ``model.progress``: they are for ``fit`` on an opened dataset directory, or, but for
+``Checkpoint``, on a loader of this package. Steps and epochs end for them in the order of the list.
+Callbacks of one's own stand behind ``Evaluation``, whose values are in their logs, and before
+``Checkpoint``, which saves what they keep.
 """
 
 from .callback import Callback

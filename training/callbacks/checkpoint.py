@@ -30,8 +30,9 @@ class Checkpoint(Callback):
 
     Saved are weights, the optimizer, the loss scale, the metrics of the unfinished epoch, and what
     callbacks keep: those with ``get_state`` and ``set_state``, and Keras's ``EarlyStopping`` and
-    ``ReduceLROnPlateau``. Dropout repeats itself where its layers were built with Keras's random
-    generators (``tf.keras.backend.experimental.enable_tf_random_generator()``).
+    ``ReduceLROnPlateau``; a resume refuses ``restore_best_weights``. Dropout repeats itself where
+    its layers were built with Keras's random generators
+    (``tf.keras.backend.experimental.enable_tf_random_generator()``).
 
     Args:
         directory: Where checkpoints go; None saves none.
@@ -74,6 +75,8 @@ class Checkpoint(Callback):
     def on_train_begin(self, logs: Any = None) -> None:
         """Go on from a checkpoint, where there is one."""
         self._refuse_to_choose_by_nothing()
+        if self._resume or (self._given is not None and self._given.position.callbacks):
+            self._refuse_to_lose_best_weights()
         self._state = self._given or self._own_state()
         position = self.state.position
         if position != Position():
@@ -82,6 +85,15 @@ class Checkpoint(Callback):
         self._metrics = self.state.metrics
         # Keras asks it where to begin, as it asks that of BackupAndRestore.
         self.model._training_state = self
+
+    def _refuse_to_lose_best_weights(self) -> None:
+        for callback in self.progress.callbacks:
+            if getattr(callback, "restore_best_weights", False):
+                raise MerlinSimError(
+                    f"{type(callback).__name__}: expected restore_best_weights=False in a run "
+                    "that resumes, as checkpoints do not keep these weights; "
+                    "Checkpoint(select_by=...) keeps the best checkpoint. Received: True."
+                )
 
     def _refuse_to_choose_by_nothing(self) -> None:
         callbacks = list(self.progress.callbacks)
@@ -95,7 +107,13 @@ class Checkpoint(Callback):
 
     def _own_state(self) -> RunState:
         model, ranks = self.model, collectives.joined()
-        facts = RunFacts.of(model, self.progress.loader, self._select_by)
+        loader = self.progress.loader
+        if getattr(loader, "directory", None) is None:
+            raise MerlinSimError(
+                "Checkpoint: expected an opened dataset directory as the data of `fit`, by whose "
+                f"facts a resume goes. Received: {type(loader).__name__} without a directory."
+            )
+        facts = RunFacts.of(model, loader, self._select_by)
         state = RunState(model, model.optimizer, model.loss_scale, facts)
         store = CheckpointStore(self.directory) if self.directory else None
         names = store.names() if store is not None and self._resume else []
@@ -104,13 +122,13 @@ class Checkpoint(Callback):
             def restore() -> None:
                 assert store is not None
                 checkpoint = store.load(print, check_facts)
-                self.progress.loader.seed = checkpoint.facts["order"].get("seed")
-                state.facts = RunFacts.of(model, self.progress.loader, self._select_by)
+                loader.seed = checkpoint.facts["order"].get("seed")
+                state.facts = RunFacts.of(model, loader, self._select_by)
                 state.restore(checkpoint)
 
             collectives.on_first_rank(restore, ranks)
-            seed = collectives.broadcast_object(self.progress.loader.seed, ranks)
-            self.progress.loader.seed = seed
+            seed = collectives.broadcast_object(loader.seed, ranks)
+            loader.seed = seed
             state.position = collectives.broadcast_object(state.position, ranks)
             model.share_state(ranks)
         return state
