@@ -202,8 +202,8 @@ def _flat(values: Any, column: ColumnSchema, is_interval: bool) -> Array:
     """Make numbers of values as of a dataset's: of a vector its length, of a list its keys."""
     found = np.asarray(values, np.float64)
     if domain_of(column) is not None:
-        return found[found != 0] if column.is_list else found.reshape(-1)
-    if found.ndim == 2 and not is_interval:
+        found = found[found != 0] if column.is_list else found
+    elif found.ndim == 2 and not is_interval:
         return np.asarray(np.linalg.norm(found, axis=1))
     return found.reshape(-1)
 
