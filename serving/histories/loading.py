@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,10 +23,10 @@ from ...workflows.preprocess.fitted import FittedWorkflow
 from ...workflows.rules import ITEM_ORDER
 from ...workflows.table_log import TableLog
 from ...workflows.text_lines import BadRows, checked
+from ...workflows.times import NANOSECONDS
 from .store import ITEM, USER, Interaction, check_time, key_text
 
-DATES = "date in ns"
-"""Times that are too fine: they are kept in microseconds."""
+SECOND = NANOSECONDS["date in s"]
 ROWS = 100_000
 """Interactions that are handed over at once."""
 
@@ -112,14 +113,25 @@ def _interactions(
 ) -> Iterator[list[Interaction]]:
     for start in range(0, table.num_rows, ROWS):
         part = table.slice(start, ROWS)
-        times = np.asarray(part[columns.timestamp])
-        if kind == DATES:
-            times = times // 1000
+        times = _kept_times(np.asarray(part[columns.timestamp]), kind)
         users, items = part[columns.user].to_pylist(), part[columns.item].to_pylist()
         try:
             yield [
                 Interaction(key_text(user, USER), key_text(item, ITEM), check_time(time))
-                for user, item, time in zip(users, items, times.tolist(), strict=True)
+                for user, item, time in zip(users, items, times, strict=True)
             ]
         except RequestError as error:
             raise MerlinSimError(f"{path}: {error}.") from error
+
+
+def _kept_times(times: npt.NDArray[Any], kind: str) -> list[int | float]:
+    """Dates in seconds since 1970, as an event's own time is; numbers as the log has them.
+
+    >>> _kept_times(np.array([2_000, 2_500]), "date in ms"), _kept_times(np.array([7]), "int")
+    ([2, 2.5], [7])
+    """
+    if kind not in NANOSECONDS:
+        return [*times.tolist()]
+    unit = NANOSECONDS[kind]
+    seconds = times / (SECOND // unit) if unit < SECOND else times * float(unit // SECOND)
+    return [int(second) if second.is_integer() else second for second in seconds.tolist()]

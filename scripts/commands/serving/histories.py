@@ -51,7 +51,10 @@ def command() -> None:
 @click.option("--fitted", type=Path, help="Take the columns that this dataset was made of.")
 @click.option("--user_column", help="Column of the user's key.")
 @click.option("--item_column", help="Column of the item's key.")
-@click.option("--timestamp_column", help="When: numbers, or dates and times.")
+@click.option(
+    "--timestamp_column",
+    help="When: numbers, which stay as they are, or dates and times, which become seconds.",
+)
 @click.option("--label_column", help="1 where the item was taken: the other rows are left out.")
 @click.option("--behaviour_column", help="Column of behaviours, where the log has several.")
 @click.option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 
 import numpy as np
 import pandas as pd
@@ -94,7 +95,7 @@ def test_a_dataset_gives_what_it_keeps_of_its_histories_and_the_next_day_goes_on
     for user, own in expected.items():  # the newest, and those of the time of the last of these
         assert len(found[user]) >= 30
         assert found[user] == own[-len(found[user]) :]
-    newest = taken.groupby("user")["time"].max()[0].value // 1000
+    newest = taken.groupby("user")["time"].max()[0].value / 1e9
     assert open_store(str(tmp_path / "store")).read("0", 1).times == [newest]
     run("histories", "load", tmp_path / "next", made.parent / "log.parquet", "--fitted", made)
     assert found_in(tmp_path / "next", expected) == expected
@@ -122,6 +123,27 @@ def test_a_changed_file_of_a_dataset_is_refused(dataset, tmp_path):
         kept.write_bytes(whole)
     assert ended.returncode == 2
     assert kept.name in ended.stderr and "SHA-256 differs" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("times", "kept"),
+    [
+        (["2025-01-01", "2025-01-01 00:00:01.5"], [1735689600, 1735689601.5]),
+        (pd.to_datetime(["2025-01-01", "2025-01-02"]), [1735689600, 1735776000]),
+        ([date(1970, 1, 1), date(2025, 1, 1)], [0, 1735689600]),
+        ([1735689600000, 1735689600001], [1735689600000, 1735689600001]),
+    ],
+    ids=["text", "date and time", "date", "numbers"],
+)
+def test_dates_are_seconds_as_of_what_is_appended_and_numbers_stay(tmp_path, times, kept):
+    log = pd.DataFrame({"user": ["A", "A"], "row": ["i1", "i2"], "time": times})
+    log.to_parquet(tmp_path / "log.parquet")
+    run("histories", "load", tmp_path / "store", tmp_path / "log.parquet", *COLUMNS)
+    store = open_store(str(tmp_path / "store"))
+    assert as_text(store.read('"A"', 9).times) == as_text(kept)
+    later = {"user": "A", "item": "i3", "time": kept[-1] + 1}
+    store.append([parse_interaction(later)])
+    assert store.read('"A"', 9).items == ["i1", "i2", "i3"]
 
 
 def test_bad_rows_stop_or_are_left_out_and_a_store_is_as_it_was(tmp_path):
