@@ -86,7 +86,7 @@ class StoreHistories:
     """
 
     newest = Limits.max_history
-    """Interactions that are read of a user: all of them are items that were seen."""
+    """Interactions that are read of a user, all as items that were seen: a request stays short."""
 
     def __init__(self, store: Reading, encoder: EventEncoder) -> None:
         self._store = store
