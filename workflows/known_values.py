@@ -224,8 +224,9 @@ class ItemValues:
 
 
 def write_events(path: Path, ids: Array, seconds: Array, taken: Array) -> None:
-    """Write the interactions of one domain: ids from 1, times, and 1 where the item was taken."""
+    """Write the interactions of one domain that have an id: times, and 1 where one was taken."""
     order = np.lexsort((seconds, ids))
+    order = order[ids[order] > 0]
     columns = {ID: ids, SECONDS: seconds, TAKEN: taken.astype(np.int8)}
     write_table(pa.table({name: column[order] for name, column in columns.items()}), path)
 

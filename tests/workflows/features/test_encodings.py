@@ -299,6 +299,26 @@ lifetime_counts: [what, brand]
         run("by fitted", "--counts", "--fitted", dataset)
 
 
+def test_a_brand_that_first_stands_in_a_row_that_tests_is_told_nothing(log, run):
+    """It was not fitted, so it has no id."""
+    fitted = log.drop(log.groupby("who").tail(2).index)
+    last = log.groupby("who").tail(1)
+    place = last.index[last["what"].isin(fitted["what"])][0]
+    log.assign(brand=log["brand"].where(log.index != place, 77)).to_parquet(
+        run.directory / "new brand.parquet"
+    )
+    options = ("--label_column", "clicked", "--fit_on", "train")
+    stored, users = (
+        run(f"new brand {layout}", *options, "--layout", layout, log="new brand.parquet")
+        for layout in ("samples", "users")
+    )
+    assert assert_same_samples(users, stored) > 1000
+    row = raw_rows(stored, "test").set_index("who").loc[log.loc[place, "who"]]
+    assert row["what_trgt"] == log.loc[place, "what"] and np.isnan(row["brand_trgt"])
+    assert row["brand_popularity_trgt"] == 0
+    assert row["brand_recency_trgt"] == pytest.approx(np.log1p(3650), rel=1e-6)
+
+
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(-3, 6)), max_size=30))
 def test_rows_of_any_order_report_the_last_two_days(rows):
     ids, days = np.array(rows, np.int64).reshape(-1, 2).T
