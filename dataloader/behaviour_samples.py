@@ -14,7 +14,7 @@ from ..foundation.batch_names import HISTORY_END
 from ..foundation.in_xla import search_sorted
 from ..schemas.channels import NEGATIVE_HISTORY, POSITIVE_HISTORY
 from .draws import WITHOUT_ID, row_key, sample_key, user_key
-from .sample_columns import SampleColumns
+from .sample_columns import Ranks, SampleColumns
 
 Batch = tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor]
 """Columns, labels and weights. A weight is 0 where there is no sample, and a mean over the batch is
@@ -120,7 +120,7 @@ class BehaviourSamples(tf.Module):
                 target = tf.where(is_own, target, self._draw(users, key, row))
             target = tf.where(counts, target, tf.zeros_like(target))
             made |= columns.of_targets(target, ranks, lambda n: self._of_user(users, n, row, place))
-            made |= self._lifetime_counts(users, start, seen, target)
+            made |= self._lifetime_counts(users, start, seen, target, ranks)
         ranks = {name: rank[:, None] for name, rank in ranks.items()}
         index = seen[:, None] + tf.range(-width, 0, dtype=tf.int64)  # [rows, width]
         real = (index >= 0) & counts[:, None]
@@ -186,7 +186,7 @@ class BehaviourSamples(tf.Module):
         ranks = {name: tf.gather(users.of_positions[name], each) for name in columns.moments}
         made = self._of_users(users, row, each, counts)
         made |= columns.of_targets(targets, ranks, lambda n: self._of_user(users, n, rows, each))
-        made |= self._lifetime_counts(users, start[:, None], seen_by, targets)
+        made |= self._lifetime_counts(users, start[:, None], seen_by, targets, ranks)
         # One position alone has its own time; of several ones no history is looked up in time.
         ranks = {name: rank[:, :1] for name, rank in ranks.items()}
         if columns.asks_for(POSITIVE_HISTORY):
@@ -263,18 +263,19 @@ class BehaviourSamples(tf.Module):
         return items.draw_unknown(key, is_known)
 
     def _lifetime_counts(
-        self, users: Users, start: tf.Tensor, seen: tf.Tensor, targets: tf.Tensor
+        self, users: Users, start: tf.Tensor, seen: tf.Tensor, targets: tf.Tensor, ranks: Ranks
     ) -> dict[str, tf.Tensor]:
-        """How often what a sample sees of its user's whole history has the target's features.
+        """How often what a sample sees of its user's whole history had the target's features.
 
-        ``start``, where the histories begin, broadcasts to ``targets``; ``seen`` has their shape.
+        ``start``, where the histories begin, broadcasts to ``targets``; ``seen`` and ``ranks``, of
+        the samples' times, have their shape.
         """
         made, span = {}, tf.size(users.items, tf.int64) + 1
         for name, place in self.columns.lifetime_counts.items():
-            first = self.columns.feature_known_last(place, targets) * span + start
+            first = self.columns.feature_of(place, targets, ranks) * span + start
             keys, wanted = users.more[OCCURRENCES.format(place)], tf.stack([first, first + seen])
-            begin, end = tf.unstack(search_sorted(keys, wanted))
-            count = tf.where(targets > 0, end - begin, tf.zeros_like(end))
+            found = search_sorted(keys, wanted)
+            count = tf.where(targets > 0, found[1] - found[0], tf.zeros_like(targets, tf.int64))
             made[name] = tf.math.log1p(tf.cast(count, tf.float32))
         return made
 

@@ -104,13 +104,9 @@ class ItemFeature:
         if changes is not None:
             self._changes = changes[0], tf.constant(changes[1], dtype)
 
-    def known_last(self, items: tf.Tensor) -> tf.Tensor:
-        """Look up items of any shape, whenever."""
-        return tf.gather(self._table, items)
-
     def __call__(self, items: tf.Tensor, ranks: Ranks) -> tf.Tensor:
         """Look up items of any shape; ranks have that shape, or broadcast to it."""
-        found = self.known_last(items)
+        found = tf.gather(self._table, items)
         if self._changes is None:
             return found
         in_time, values = self._changes
@@ -460,9 +456,9 @@ class SampleColumns:
         more = self.item_columns or self.encodings or self.lifetime_counts or self.crosses
         return bool(self.asks_for(TARGET_ITEM_FEATURES) or more)
 
-    def feature_known_last(self, place: int, items: tf.Tensor) -> tf.Tensor:
-        """The feature of items at a place among those of targets, as it was known last; int64."""
-        found = self.features[place - 1].known_last(items) if place else items
+    def feature_of(self, place: int, items: tf.Tensor, ranks: Ranks) -> tf.Tensor:
+        """The feature of items at a place among those of targets, as known at times; int64."""
+        found = self.features[place - 1](items, ranks) if place else items
         return tf.cast(found, tf.int64)
 
     def of_histories(self, channel: str, items: tf.Tensor, ranks: Ranks) -> dict[str, tf.Tensor]:

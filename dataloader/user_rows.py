@@ -132,7 +132,8 @@ class UserBlock:
     group_starts: Array
     """[row groups + 1] The first user of each."""
     more: Mapping[str, Array] = field(default_factory=dict)
-    """``times`` and ``earlier``, as of Users."""
+    """``times`` and ``earlier``, as of Users; [interactions] ranks of their times among those of
+    changes, where features of whole histories are counted."""
 
 
 class UserRows:
@@ -330,6 +331,8 @@ class UserRows:
         of_positions = {name: values[name] for name in layout.per_interaction}
         if CHANGED in self.moments:
             of_positions[CHANGED] = self.moments[CHANGED].ranks(values[layout.changed_at or ""])
+            if self.lifetimes:
+                more[CHANGED] = of_positions[CHANGED]
         if self.times is not None:
             of_positions[NOW] = more[TIMES] = values[self.times].astype(np.float64, copy=False)
         for name in self._by_seconds:
@@ -343,8 +346,7 @@ class UserRows:
             of_positions = {name: column[found.places] for name, column in of_positions.items()}
             joins = (values[layout.roles or ""] & JOINS) > 0
             targets, items, starts = items[found.places], items[joins], _counted(joins)[starts]
-            if TIMES in more:
-                more[TIMES] = more[TIMES][joins]
+            more |= {name: more[name][joins] for name in (TIMES, CHANGED) if name in more}
         if found.seen is not None:
             of_positions[SEEN] = found.seen
         if found.labels is not None:
@@ -411,7 +413,8 @@ class UserRows:
             more[KNOWN] = tf.constant(np.concatenate([known, filler]))
         for place in self.lifetimes.values():
             assert self._of_items is not None
-            ids = self._of_items.feature_known_last(place, tf.constant(block.items)).numpy()
+            ranks = {name: block.more[name] for name in (CHANGED,) if name in block.more}
+            ids = self._of_items.feature_of(place, tf.constant(block.items), ranks).numpy()
             # Each occurrence by its id, and among equal ids by where it stands.
             span = max(history, len(ids)) + 1
             keys = np.sort(ids * span + np.arange(len(ids)))

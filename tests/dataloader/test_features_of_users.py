@@ -43,11 +43,12 @@ encodings:
   what: [count, target]
   brand: [target, recency]
 smoothing: 3
+lifetime_counts: [shelf]
 """
 COUNTS = FEATURES.replace(
     "[count, target]\n  brand: [target, recency]", "[count, popularity, recency]"
 )
-COUNTS += "lifetime_counts: [what, brand]\n"
+COUNTS = COUNTS.replace("[shelf]", "[what, brand]")
 WITHOUT_ENCODINGS = FEATURES[: FEATURES.index("encodings:")]
 KINDS = {
     "labels": (

@@ -232,6 +232,34 @@ def test_the_latest_values_of_items_are_of_the_rows_that_are_fitted_on(rows, lea
     assert f"{leak} of 6 interactions that train" in run.output
 
 
+def test_whole_histories_are_counted_with_the_values_of_their_own_times(run):
+    """A sample's own value is compared with what the user's interactions had then."""
+    brands = ["A", "A", "A", "C", "A", "B", "C"]  # of items y y x z y x z: x becomes B
+    rows = [
+        (who, what, place * 10 + number, brand)
+        for number, who in enumerate(["u1", "u2", "u3"])
+        for place, (what, brand) in enumerate(zip("yyxzyxz", brands, strict=True))
+    ]
+    log = pd.DataFrame(rows, columns=["who", "what", "when", "brand"])
+    log.to_parquet(run.directory / "rebranded.parquet")
+    write_features(run.directory / "counts.yaml", "lifetime_counts: [what, brand]\n")
+    options = ("--user_feature_columns", "", "--layout")
+    stored, users = (
+        run(f"counts {layout}", *options, layout, files=("rebranded.parquet",),
+            features="counts.yaml")
+        for layout in ("samples", "users")
+    )  # fmt: skip
+    assert assert_same_samples(users, stored) == 2 * len(log)
+    keys, found = keys_of(stored, "brand"), {0: {}, 1: {}}
+    for mapping in ("train", "test"):
+        for row in pq.read_table(stored / mapping).to_pandas().itertuples():
+            before = brands[: len(row.what_pos)]
+            counted = round(np.expm1(row.brand_lifetime_count_trgt))
+            assert counted == before.count(keys[row.brand_trgt])
+            found[row.label][len(before)] = counted
+    assert found[1] == {0: 0, 1: 1, 2: 2, 3: 0, 4: 3, 5: 0, 6: 1}
+
+
 def test_buckets_of_users_change_nothing(plain, run, monkeypatch):
     monkeypatch.setattr(preprocess_log, "number_of_buckets", lambda size: 4)
     parted = run("parted")
