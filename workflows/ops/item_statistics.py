@@ -170,7 +170,7 @@ class ItemTableFitter:
     """By column whose recency is encoded: of each of its keys the last two days of a log, [keys +
     1, 2]; none before its rows were written."""
     grows: bool = False
-    """Whether ``fit`` goes on from what is known: known items keep what is known of them."""
+    """Whether ``fit`` goes on from what is known: items keep what new rows do not say of them."""
 
     def cleared(self) -> ItemTableFitter:
         """Forget what was learned, unless it grows."""
@@ -191,7 +191,9 @@ class ItemTableFitter:
             table[SHOWN] = _by_id(found.ids, found.shown, size)
         made = pa.table(table)
         if self.grows and self.table is not None:
-            made = _grown(self.table, made)
+            changing = (name for name in found.last if name not in columns.steady)
+            stated = {name: found.last[name].filter(found.last[name][KNOWN]) for name in changing}
+            made = _grown(self.table, made, {n: np.asarray(last[ID]) for n, last in stated.items()})
         return replace(self, table=made, fitted=fitted)
 
     def _column(self, name: str, last: pa.Table, size: int) -> pa.Array:
@@ -275,18 +277,23 @@ def _by_id(ids: Array, values: Array, size: int) -> pa.Array:
     return pa.array(found[1:])
 
 
-def _grown(before: pa.Table, found: pa.Table) -> pa.Table:
-    """Known items keep their values, and their counts grow; new ones stand behind them."""
+def _grown(before: pa.Table, found: pa.Table, stated: Mapping[str, Array]) -> pa.Table:
+    """Counts grow; the ids ``stated`` of a feature take its new value; new items stand behind."""
     count, columns = before.num_rows, {}
+    size = max(count, found.num_rows)
     for name in before.column_names:
         old, new = (table[name].combine_chunks() for table in (before, found))
         if name in (COUNT, SHOWN):
-            more = np.zeros(max(count, len(new)), np.int64)
+            more = np.zeros(size, np.int64)
             more[: len(new)] += np.asarray(new)
             more[:count] += np.asarray(old)
             columns[name] = pa.array(more)
             continue
-        columns[name] = pa.concat_arrays([old, new.slice(count).cast(old.type)])
+        rows = np.arange(size)
+        rows[count:] += count
+        renewed = stated.get(name, rows[:0]) - 1
+        rows[renewed] = renewed + count
+        columns[name] = pa.concat_arrays([old, new.cast(old.type)]).take(pa.array(rows))
     return pa.table(columns)
 
 

@@ -134,7 +134,7 @@ def test_known_keys_keep_their_ids_and_new_ones_follow_in_their_order(old, grown
 
 
 def test_items_have_what_is_known_of_them(old, grown):
-    """An old item has what it had, a new one that of the new log; counts are of both."""
+    """An item has what the newest log that has it says; counts are of both."""
     new, _ = grown
     kept = {
         day: log[log.groupby("who")["what"].transform("size") >= 3]
@@ -169,6 +169,35 @@ def test_items_have_what_is_known_of_them(old, grown):
     n = table["key"].str[1:].astype(int).to_numpy()
     slope = np.diff(before["price"])[0] / np.diff(n[: len(before)])[0]
     np.testing.assert_allclose(numbers - numbers[0], slope * (n - n[0]), atol=1e-4)
+
+
+def test_known_items_take_the_prices_of_the_new_log_in_samples_and_in_the_table(make, files):
+    """One has another price from the first row on, one from some row on, one the same."""
+
+    def priced(prices, start):
+        rows = [
+            (who, what, start + place * 10 + number, prices[what][place > 2])
+            for number, who in enumerate(["u1", "u2", "u3"])
+            for place, what in enumerate("abcabc")
+        ]
+        log = pd.DataFrame(rows, columns=["who", "what", "when", "price"])
+        return log.assign(land="l", brand="b")
+
+    before, then = dict.fromkeys("abc", (10, 10)), {"a": (12, 12), "b": (13, 14), "c": (10, 10)}
+    priced(before, 0).to_parquet(files / "prices before.parquet")
+    priced(then, 100).to_parquet(files / "prices then.parquet")
+    (files / "price.yaml").write_text("features: {price: {type: number, of: item}}")
+    priced_options = ("--features", files / "price.yaml")
+    old, _ = make("prices before", *priced_options, log="prices before.parquet")
+    new, _ = make("prices then", "--fitted", old, "--grow", log="prices then.parquet")
+    table = vocabulary(new, "what")
+    assert dict(zip(table["key"], table["price"], strict=True)) == {"a": 12, "b": 14, "c": 10}
+    keys = dict(zip(table["id"], table["key"], strict=True))
+    rows = pd.concat(pd.read_parquet(new / mapping) for mapping in ("train", "test"))
+    assert len(rows) == 2 * 3 * 5
+    for row in rows.itertuples():
+        place = len(row.what_pos)  # the second price of b is that of the place 4
+        assert row.price_trgt == then[keys[row.what_trgt]][place > 3]
 
 
 def test_samples_are_those_of_the_new_log_and_the_dataset_says_what_it_grew_from(old, grown):
