@@ -203,7 +203,10 @@ class FittedWorkflow:
         return workflow
 
     def samples(self, log: pd.DataFrame, mapping: str) -> pd.DataFrame:
-        """Make the rows of a mapping of a log, as ``preprocess --layout samples`` writes them."""
+        """Make the rows of a mapping of a log, as ``preprocess --fitted`` writes them.
+
+        Items have the values of their features that were fitted, whatever the log says of them.
+        """
         if self.rules.test_files is not None:
             raise MerlinSimError(
                 "The dataset was split by given files, which rows of a frame do not tell: expected "

@@ -51,6 +51,23 @@ def test_what_was_fitted_gives_the_rows_of_the_files(artefacts, events, dataset)
         assert rows_of(samples) == rows_of(pd.read_parquet(dataset / mapping))
 
 
+@pytest.mark.slow
+def test_items_have_the_values_that_were_fitted_as_with_the_option(tmp_path, preprocess_log):
+    """Prices rise in the log; what a fitted workflow makes has those that a servable knows."""
+    (tmp_path / "price.yaml").write_text("features: {price: {type: number, of: item}}")
+    rows = [(who, what, place, 10 + place) for who in "uvw" for place, what in enumerate("abcab")]
+    log = pd.DataFrame(rows, columns=["who", "what", "when", "price"])
+    log.to_parquet(tmp_path / "log.parquet")
+    options = ("--shortest_sequence_for_user", 1, "--features", tmp_path / "price.yaml")
+    first, _ = preprocess_log(tmp_path / "first", tmp_path / "log.parquet", *options)
+    again, _ = preprocess_log(tmp_path / "again", tmp_path / "log.parquet", "--fitted", first)
+    fitted = FittedWorkflow.load(first)
+    for mapping in ("train", "validation", "test"):
+        made, stored = fitted.samples(log, mapping), pd.read_parquet(again / mapping)
+        assert rows_of(made) == rows_of(stored)
+    assert made["price_trgt"].max() < pd.read_parquet(first / "test")["price_trgt"].max()
+
+
 def _plain(frame: pd.DataFrame) -> list:
     frame = frame.sort_values("user_id").reset_index(drop=True)
     return [
