@@ -7,7 +7,7 @@ them. A file that was changed, or written by a version that this one does not kn
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -122,11 +122,11 @@ class FittedWorkflow:
         """The NVTabular workflow, as it was saved."""
         return load_workflow(self.directory)
 
-    def check_types_of_keys(self, files: str, type_of: Callable[[str], pa.DataType]) -> None:
-        """Refuse users and items of another type, in ``files``: none would be known."""
-        for name in (self.columns.item, self.columns.user):
+    def check_types_of_keys(self, files: str, types: Mapping[str, pa.DataType]) -> None:
+        """Refuse keys of other ``types``, by column of ``files``: none would be known."""
+        for name in (name for name in self.domains if name in types):
             expected = read_footer(self.vocabularies.path(name))[1].field(KEY).type
-            received = type_of(name)
+            received = types[name]
             if pa.types.is_dictionary(received):
                 received = received.value_type
             if pa.types.is_integer(expected) != pa.types.is_integer(received):

@@ -473,7 +473,9 @@ def _check_types_of_keys(run: _Run) -> None:
     fitted, events = run.settings.fitted, run._events()
     assert fitted is not None
     schema = events.table(events.names[0]).schema
-    fitted.check_types_of_keys(run.settings.files, lambda name: schema.field(name).type)
+    fitted.check_types_of_keys(
+        run.settings.files, dict(zip(schema.names, schema.types, strict=True))
+    )
 
 
 def grow(workflow: nvt.Workflow, log: Dataset) -> None:

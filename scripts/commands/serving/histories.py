@@ -136,7 +136,8 @@ def _log(files: tuple[Path, ...], given: dict[str, Any], fitted: Path | None) ->
     columns = replace(workflow.columns, user_features=(), item_features=(), features=NO_FEATURES)
     source = TableLog(files, columns)
     source.blocks()
-    workflow.check_types_of_keys(", ".join(map(str, files)), source.type_of)
+    types = {name: source.type_of(name) for name in (columns.user, columns.item)}
+    workflow.check_types_of_keys(", ".join(map(str, files)), types)
     return source
 
 

@@ -244,7 +244,7 @@ def test_a_dataset_keeps_no_more_than_its_rules_ask_for(old):
         (
             ("--fitted", "OLD"),
             "new.csv",
-            "column 'what': expected whole numbers (int64), as the workflow was fitted on, found",
+            "column 'who': expected whole numbers (int64), as the workflow was fitted on, found",
         ),
         (
             going_on("OLD"),
