@@ -22,6 +22,9 @@ from .table_rows import (
     without_filler,
 )
 
+CLIPS = ("clipnorm", "clipvalue", "global_clipnorm")
+"""The options of a Keras optimizer that clip gradients."""
+
 
 class StepResult(NamedTuple):
     """Result of a step; losses are those of the global batch."""
@@ -208,6 +211,8 @@ class TrainStep:
 
     def _apply(self, gradients: list[Gradient]) -> tf.Tensor:
         variables = self.model.trainable_variables
+        if any(getattr(self.optimizer, clip, None) is not None for clip in CLIPS):
+            gradients = [added_up(gradient) for gradient in gradients]  # Keras clips each row
 
         def apply() -> None:
             # False: they are averaged over ranks already, and Keras knows of no others.

@@ -7,7 +7,9 @@ import pytest
 import tensorflow as tf
 
 from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.parallel.steps import OPTIMIZERS
+from merlin_sim.parallel.steps.loss_scale import LossScale
 from merlin_sim.parallel.steps.optimizers import (
     SGD,
     Adam,
@@ -17,6 +19,7 @@ from merlin_sim.parallel.steps.optimizers import (
     find_optimizer,
     make_optimizer,
 )
+from merlin_sim.parallel.steps.train_step import TrainStep
 
 ROWS, DIM = 9, 3
 START = np.linspace(-1, 1, ROWS * DIM).reshape(ROWS, DIM).astype(np.float32)
@@ -102,6 +105,29 @@ def test_steps_are_kerass(name):
     for gradients in forms:
         found = trained(made(name), gradients)[0][-1]
         np.testing.assert_allclose(found, expected, rtol=rtol, atol=1e-6)
+
+
+class LooksUp:
+    """A model whose gradient is 1 for each row that a batch looks up."""
+
+    def __init__(self):
+        self.table = tf.Variable(tf.zeros([2, 1]), name="embeddings")
+        self.trainable_variables = [self.table]
+
+    def compute_step(self, columns, labels, sample_weight, training):
+        looked_up = tf.gather(self.table, columns["row"])[:, 0]
+        return [tf.reduce_sum(looked_up)], looked_up
+
+
+@pytest.mark.parametrize("kind", [SGD, tf.keras.optimizers.SGD, tf.keras.optimizers.legacy.SGD])
+@pytest.mark.parametrize("clip", ["clipnorm", "clipvalue", "global_clipnorm"])
+def test_rows_named_several_times_are_added_up_before_they_are_clipped(kind, clip):
+    """Else it would depend on the number of ranks, which send the rows that each has named."""
+    model = LooksUp()
+    optimizer = find_optimizer(kind(1.0, **{clip: 1.5}), model.trainable_variables)
+    step = TrainStep(model, optimizer, LossScale(False), Ranks())
+    step.run_alone({"row": tf.constant([0, 0])}, tf.zeros([2]), None)
+    np.testing.assert_allclose(model.table, [[-1.5], [0.0]], rtol=1e-6)
 
 
 def test_lazy_adam_is_adam_for_rows_named_every_time_and_leaves_others_alone():
