@@ -477,6 +477,7 @@ class TrainingRun(RunParts):
 
         def restore() -> None:
             assert self.checkpoint is not None
+            self._refuse_to_end_before(self.checkpoint.facts["steps"])
             warm.restore(self.checkpoint)
             path, steps = self.checkpoint.path, state.position.steps
             added = {table: rows for table, rows in warm.added.items() if rows}
@@ -488,6 +489,20 @@ class TrainingRun(RunParts):
         collectives.on_first_rank(restore, self.ranks)
         self._restore_own(warm)
         state.position = collectives.broadcast_object(state.position, self.ranks)
+
+    def _refuse_to_end_before(self, steps: int) -> None:
+        """Refuse a number of steps, or a decay of the rate, that is over when the run begins."""
+        config = self.config
+        ends = {"`max_steps`": [config.max_steps]}
+        ends["`decay_start_step` + `decay_steps`"] = [config.decay_start_step, config.decay_steps]
+        for name, parts in ends.items():
+            given = [part for part in parts if part is not None]
+            if given and sum(given) <= steps:
+                raise MerlinSimError(
+                    f"{name} should be more than {steps}, the steps done in {config.warm_start}, "
+                    "which go on to be counted: nothing would be trained. Received: "
+                    f"{' + '.join(map(str, given))}."
+                )
 
     def _benchmark(self) -> dict[str, Any]:
         loader = self._train_loader()

@@ -84,6 +84,23 @@ def test_what_was_learned_is_there_from_the_first_step(first, place, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_steps": 6}, "`max_steps` should be more than 6, .* Received: 6"),
+        (
+            {"decay_start_step": 2, "decay_steps": 4},
+            r"`decay_start_step` \+ `decay_steps` should be more than 6, .* Received: 2 \+ 4",
+        ),
+    ],
+)
+def test_a_warm_start_that_would_train_nothing_is_refused(first, place, tmp_path, options, message):
+    """Steps go on to be counted, and six are done."""
+    with pytest.raises(MerlinSimError, match=message):
+        run(grown(first, place, tmp_path, **options))
+
+
+@pytest.mark.slow
 def test_the_resume_of_another_dataset_names_the_warm_start(first, place, tmp_path):
     config = grown(first, place, tmp_path, warm_start=None)
     config = dataclasses.replace(config, load_checkpoint_path=first.save_checkpoint_path, epochs=3)
