@@ -425,6 +425,22 @@ def test_what_cannot_be_made_without_arguments_is_refused(small_run, option):
         run(small_run(**{option: f"tensorflow.keras.{name[option]}"}))
 
 
+@pytest.mark.parametrize(
+    ("option", "name", "found"),
+    [
+        ("callback", "os:getpid", "int"),
+        ("callback", "os:sep", "str"),
+        ("callback", "tensorflow.keras.metrics:Precision", "Precision"),
+        ("metric", "os:getpid", "int"),
+        ("metric", "tensorflow.keras.callbacks:Callback", "Callback"),
+    ],
+)
+def test_what_is_no_callback_or_metric_is_refused(small_run, option, name, found):
+    message = f"`{option}`: expected a {option} of Keras. Found: {name} gives {found}"
+    with pytest.raises(ms.MerlinSimError, match=message):
+        run(small_run(**{option: name}))
+
+
 def test_checkpoints_and_ends_fall_between_executions(small_run):
     with pytest.raises(ms.MerlinSimError, match="`max_steps` should be a multiple of `steps_per"):
         small_run(steps_per_execution=4, max_steps=6)

@@ -55,6 +55,9 @@ from .prepared_run import RunParts
 from .replay import ReplayFeed, TrainFeed
 from .replayed import BatchShares, batch_shares, open_replayed, parse_replay
 
+KINDS = {"callback": tf.keras.callbacks.Callback, "metric": tf.keras.metrics.Metric}
+"""What an option names."""
+
 
 def named_objects(option: str, names: str | None) -> list[Any]:
     """Import what an option names, by commas; what can be called is called for one.
@@ -76,12 +79,17 @@ def _named_object(option: str, name: str) -> Any:
     except (ImportError, AttributeError) as error:
         raise MerlinSimError(f"`{option}`: {name} cannot be found: {error}") from error
     try:
-        return found() if callable(found) else found
+        made = found() if callable(found) else found
     except Exception as error:  # whatever one's own code raises
         raise MerlinSimError(
             f"`{option}`: expected what is made without arguments, as by a function of your own. "
             f"Found: {name}() raises {type(error).__name__}: {error}"
         ) from error
+    if not isinstance(made, KINDS[option]):
+        raise MerlinSimError(
+            f"`{option}`: expected a {option} of Keras. Found: {name} gives {type(made).__name__}."
+        )
+    return made
 
 
 FEW_STEPS = 100
