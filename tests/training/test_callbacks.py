@@ -311,7 +311,7 @@ def test_an_evaluation_within_an_epoch_is_not_lost_by_a_stop(dataset, tmp_path):
         ]
 
     fitted(dataset, callbacks("whole"))
-    saved = ms.callbacks.Checkpoint(tmp_path / "saved", resume=True)
+    saved = ms.callbacks.Checkpoint(tmp_path / "saved", keep=9, select_by="test", resume=True)
     with pytest.raises(Interrupted, match="in epoch 1 after 2 steps"):
         fitted(dataset, [ms.callbacks.StopOnSignal(AskAfter(2)), *callbacks("parts"), saved])
     fitted(dataset, [*callbacks("parts"), saved])
@@ -321,6 +321,8 @@ def test_an_evaluation_within_an_epoch_is_not_lost_by_a_stop(dataset, tmp_path):
     ]
     assert [step for step, _ in found[0]] == [2, 7]
     assert found[0] == found[1]
+    scored = [f"step-{step:010d}" for step in (2, 5, 7, 10)]
+    assert sorted(CheckpointStore(tmp_path / "saved").ranking("test")) == scored
 
 
 def test_each_epoch_is_evaluated_within_where_several_steps_are_one_execution(dataset, tmp_path):

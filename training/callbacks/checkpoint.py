@@ -37,6 +37,7 @@ class Checkpoint(Callback):
     Args:
         directory: Where checkpoints go; None saves none.
         every: Steps between checkpoints within epochs; None: at the ends of epochs.
+            With ``select_by``, what is scored within epochs is saved too.
         keep: The newest that are kept; the best stays too.
         select_by: ``validation`` or ``test``, by whose AUC the best is found; None chooses none.
         resume: Whether to go on from the newest checkpoint in ``directory``, if there is one.
@@ -65,6 +66,7 @@ class Checkpoint(Callback):
         self._state: RunState | None = None
         self._patience = patience or (lambda: contextlib.nullcontext(lambda: None))
         self._metrics: dict[str, Array] = {}
+        self._auc: float | None = None
 
     @property
     def state(self) -> RunState:
@@ -82,7 +84,7 @@ class Checkpoint(Callback):
         if position != Position():
             self.model.start_at(position.epoch, position.step, position.steps)
         set_states(self.progress.callbacks, position.callbacks)
-        self._metrics = self.state.metrics
+        self._metrics, self._auc = self.state.metrics, None
         # Keras asks it where to begin, as it asks that of BackupAndRestore.
         self.model._training_state = self
 
@@ -153,11 +155,24 @@ class Checkpoint(Callback):
         """Take up the metrics of an epoch that goes on."""
         self._restore_metrics()
 
+    def on_evaluation_end(self, metrics: Mapping[str, Any]) -> None:
+        """Note that these weights are to be saved, as they may be the best."""
+        self._auc = metrics.get(f"{self._select_by}_auc")
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Save what a resume scored before its first step."""
+        self._save_within_epoch(is_time=False)
+
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Save within an epoch, where it is time."""
+        """Save within an epoch, where it is time or the weights were just scored."""
         steps, done = self.progress.steps, len(self.executed.samples)
-        if self._every and steps // self._every > (steps - done) // self._every:
-            self.save()
+        every = self._every
+        self._save_within_epoch(every is not None and steps // every > (steps - done) // every)
+
+    def _save_within_epoch(self, is_time: bool) -> None:
+        auc, self._auc = self._auc, None
+        if is_time or auc is not None:
+            self.save(auc)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Save; where something ended the epoch within, a run that goes further does from there."""

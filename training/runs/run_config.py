@@ -86,7 +86,10 @@ class RunConfig:
         None, "Steps in all after which training ends; -1: after epochs.", at_least=1, off=-1
     )
     evals_per_epoch: int = setting(
-        1, "How often an epoch scores test and validation data, at its end too.", at_least=1
+        1,
+        "How often an epoch scores test and validation data, at its end too; where an AUC finds "
+        "the best checkpoint, each time is saved.",
+        at_least=1,
     )
     early_stopping: int | None = setting(
         None,

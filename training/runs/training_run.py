@@ -259,7 +259,8 @@ class TrainingRun(RunParts):
         name = CheckpointStore(saved).best(chosen_by) if saved and has_store else None
         kept = f"{saved}/{name}" if name else None
         if best.metrics:
-            also = f"; kept as {kept}" if kept and chosen_by == VALIDATION else ""
+            is_kept = name == f"step-{best.steps:010d}"
+            also = f"; kept as {kept}" if is_kept and chosen_by == VALIDATION else ""
             self.log.say(
                 f"best by validation data: step {best.steps}  {describe(best.metrics)}{also}"
             )

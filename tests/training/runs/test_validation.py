@@ -60,6 +60,16 @@ def test_the_checkpoint_best_on_validation_data_stays(config, tmp_path, monkeypa
     assert f"kept as {tmp_path / 'saved'}/step-0000000010" in capfd.readouterr().out
 
 
+@pytest.mark.parametrize("every", [None, 3])
+def test_the_checkpoint_best_within_an_epoch_stays(config, tmp_path, monkeypatch, capfd, every):
+    aucs_of_validation(monkeypatch, [0.6, 0.7, 0.5])
+    run(config(epochs=1, evals_per_epoch=3, keep_checkpoints=1, checkpoint_every=every))
+    store = CheckpointStore(tmp_path / "saved")
+    assert store.names() == ["step-0000000005", "step-0000000003"]
+    assert store.best() == "step-0000000003"
+    assert f"kept as {tmp_path / 'saved'}/step-0000000003" in capfd.readouterr().out
+
+
 @pytest.mark.parametrize(
     "select_by, kept, best, said",
     [
@@ -134,12 +144,16 @@ def test_training_ends_where_nothing_gets_better(config, tmp_path, monkeypatch, 
     assert entries(tmp_path / "again", "result")[0]["best_step"] == 10
 
 
-def test_a_run_that_goes_on_counts_on(config, tmp_path, monkeypatch):
+def test_a_run_that_goes_on_counts_on(config, tmp_path, monkeypatch, capfd):
     aucs_of_validation(monkeypatch, [0.7, 0.6])
     run(config(epochs=2, early_stopping=3))
     aucs_of_validation(monkeypatch, [0.6, 0.5])
-    run(config(epochs=9, early_stopping=3, load_checkpoint_path=tmp_path / "saved"))
+    capfd.readouterr()
+    goes_on = {"load_checkpoint_path": tmp_path / "saved", "save_checkpoint_path": tmp_path / "new"}
+    run(config(epochs=9, early_stopping=3, **goes_on))
     assert entries(tmp_path / "results", "epoch")[-1]["step"] == 20
+    said = capfd.readouterr().out  # of the best checkpoint, which is in the first place
+    assert "best by validation data: step 5 " in said and "kept as" not in said
 
 
 def test_training_may_end_within_an_epoch(config, tmp_path, monkeypatch):
@@ -148,7 +162,8 @@ def test_training_may_end_within_an_epoch(config, tmp_path, monkeypatch):
     found = entries(tmp_path / "results", "evaluation")
     assert [entry["step"] for entry in found] == [2, 3]  # reported once each, and scored once each
     assert not entries(tmp_path / "results", "epoch")
-    assert CheckpointStore(tmp_path / "saved").names() == ["step-0000000003"]
+    names = CheckpointStore(tmp_path / "saved").names()
+    assert names == ["step-0000000003", "step-0000000002"]
 
 
 def test_early_stopping_needs_validation_data(config, sim_dataset):
