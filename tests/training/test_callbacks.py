@@ -146,13 +146,16 @@ def test_what_is_logged_of_training_is_not_that_of_validation_data(
 
 def test_steps_of_an_execution_change_nothing(dataset, whole, tmp_path):
     one, log = whole
-    several = fitted(dataset, [ms.callbacks.JSONLogger(tmp_path)], steps_per_execution=3)
+    evaluation = ms.callbacks.Evaluation(dataset, batch_size=BATCH, times_per_epoch=2)
+    logger = ms.callbacks.JSONLogger(tmp_path)
+    several = fitted(dataset, [logger, evaluation], steps_per_execution=3)
     assert_same(one, several)
     ours, theirs = (entries(path, "step") for path in (tmp_path, log))
     assert [e["step"] for e in ours] == [e["step"] for e in theirs] == list(range(1, 11))
     assert [e["total_loss"] for e in ours] == [e["total_loss"] for e in theirs]
     epochs = [[e["train_auc"] for e in entries(path, "epoch")] for path in (tmp_path, log)]
     assert epochs[0] == epochs[1]
+    assert [e["step"] for e in entries(tmp_path, "evaluation")] == [3, 8]  # behind steps 2 and 7
 
 
 def test_an_execution_after_one_of_a_single_step_does_all_its_steps(dataset):
@@ -323,13 +326,6 @@ def test_an_evaluation_within_an_epoch_is_not_lost_by_a_stop(dataset, tmp_path):
     assert found[0] == found[1]
     scored = [f"step-{step:010d}" for step in (2, 5, 7, 10)]
     assert sorted(CheckpointStore(tmp_path / "saved").ranking("test")) == scored
-
-
-def test_each_epoch_is_evaluated_within_where_several_steps_are_one_execution(dataset, tmp_path):
-    evaluation = ms.callbacks.Evaluation(dataset, batch_size=BATCH, times_per_epoch=2)
-    logger = ms.callbacks.JSONLogger(tmp_path)
-    fitted(dataset, [logger, evaluation], steps_per_execution=3)
-    assert [entry["step"] for entry in entries(tmp_path, "evaluation")] == [3, 8]
 
 
 def test_a_second_fit_with_a_checkpoint_that_does_not_resume_begins_anew(dataset, tmp_path):
