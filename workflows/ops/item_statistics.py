@@ -171,6 +171,8 @@ class ItemTableFitter:
     1, 2]; none before its rows were written."""
     grows: bool = False
     """Whether ``fit`` goes on from what is known: items keep what new rows do not say of them."""
+    kept: Mapping[str, Array] = field(default_factory=dict)
+    """By feature, where it grew, the items that keep what was known of them."""
 
     def cleared(self) -> ItemTableFitter:
         """Forget what was learned, unless it grows."""
@@ -189,12 +191,15 @@ class ItemTableFitter:
             prior = found.taken / found.rows if labelled else float(not columns.labels)
             fitted = replace(fitted, prior=prior, counted_until=found.newest)
             table[SHOWN] = _by_id(found.ids, found.shown, size)
-        made = pa.table(table)
+        made, kept = pa.table(table), {}
         if self.grows and self.table is not None:
             changing = (name for name in found.last if name not in columns.steady)
-            stated = {name: found.last[name].filter(found.last[name][KNOWN]) for name in changing}
-            made = _grown(self.table, made, {n: np.asarray(last[ID]) for n, last in stated.items()})
-        return replace(self, table=made, fitted=fitted)
+            known = {name: found.last[name].filter(found.last[name][KNOWN]) for name in changing}
+            stated = {name: np.asarray(last[ID]) for name, last in known.items()}
+            before = np.arange(self.table.num_rows) + 1
+            kept = {name: np.setdiff1d(before, ids) for name, ids in stated.items()}
+            made = _grown(self.table, made, stated)
+        return replace(self, table=made, fitted=fitted, kept=kept)
 
     def _column(self, name: str, last: pa.Table, size: int) -> pa.Array:
         """A feature by id, as models read it; items without rows have nothing."""

@@ -60,15 +60,18 @@ def write_item_changes(
 ) -> tuple[str, ...]:
     """Write the changes of each feature of items that changes; returns their names.
 
-    The rows are read twice: which items have several values of a feature is known once all have
-    been seen, and only of these are rows kept.
+    Items that keep what an earlier log said of them have no changes. The rows are read twice:
+    which items have several values of a feature is known once all have been seen, and only of
+    these are rows kept.
     """
     names = [n for n in group.columns.items_in_log if n not in group.columns.steady]
     if not names:
         return ()
     counted = [dask.delayed(group.statistics)(frame, n) for n, frame in enumerate(frames)]
     found = merged(list(compute(counted)))
-    varying = {name: found.varying[name] for name in names if len(found.varying[name])}
+    kept = group.items.kept
+    varying = {name: np.setdiff1d(found.varying[name], kept.get(name, ())) for name in names}
+    varying = {name: items for name, items in varying.items() if len(items)}
     if not varying:
         return ()
     rows = [dask.delayed(_rows_of)(group, frame, n, varying) for n, frame in enumerate(frames)]

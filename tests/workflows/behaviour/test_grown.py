@@ -172,29 +172,37 @@ def test_items_have_what_is_known_of_them(old, grown):
 
 
 def test_known_items_take_the_prices_of_the_new_log_in_samples_and_in_the_table(make, files):
-    """One has another price from the first row on, one from some row on, one the same."""
+    """Then a has another price from its first row on, b from a later one on; c costs the same.
 
-    def priced(prices, start):
+    Of d only rows that test say another price, which are not fitted: it keeps its own.
+    """
+
+    def priced(items, prices, start):
         rows = [
             (who, what, start + place * 10 + number, prices[what][place > 2])
             for number, who in enumerate(["u1", "u2", "u3"])
-            for place, what in enumerate("abcabc")
+            for place, what in enumerate(items)
         ]
         log = pd.DataFrame(rows, columns=["who", "what", "when", "price"])
         return log.assign(land="l", brand="b")
 
-    before, then = dict.fromkeys("abc", (10, 10)), {"a": (12, 12), "b": (13, 14), "c": (10, 10)}
-    priced(before, 0).to_parquet(files / "prices before.parquet")
-    priced(then, 100).to_parquet(files / "prices then.parquet")
+    before = dict.fromkeys("abcd", (10, 10))
+    then = {**before, "a": (12, 12), "b": (13, 14)}
+    priced("dabcabc", before, 0).to_parquet(files / "prices before.parquet")
+    log = priced("abcabcd", then, 100)
+    log.loc[log["what"] == "d", "price"] = [20, 21, 22]
+    log.to_parquet(files / "prices then.parquet")
     (files / "price.yaml").write_text("features: {price: {type: number, of: item}}")
     priced_options = ("--features", files / "price.yaml")
     old, _ = make("prices before", *priced_options, log="prices before.parquet")
     new, _ = make("prices then", "--fitted", old, "--grow", log="prices then.parquet")
     table = vocabulary(new, "what")
-    assert dict(zip(table["key"], table["price"], strict=True)) == {"a": 12, "b": 14, "c": 10}
+    assert dict(zip(table["key"], table["price"], strict=True)) == {
+        what: prices[1] for what, prices in then.items()
+    }
     keys = dict(zip(table["id"], table["key"], strict=True))
     rows = pd.concat(pd.read_parquet(new / mapping) for mapping in ("train", "test"))
-    assert len(rows) == 2 * 3 * 5
+    assert len(rows) == 2 * 3 * 6
     for row in rows.itertuples():
         place = len(row.what_pos)  # the second price of b is that of the place 4
         assert row.price_trgt == then[keys[row.what_trgt]][place > 3]
