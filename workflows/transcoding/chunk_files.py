@@ -124,6 +124,7 @@ def _read_csv(path: Path, types: pa.Schema) -> Iterator[pa.Table]:
         with pa.csv.open_csv(
             path,
             read_options=pa.csv.ReadOptions(column_names=types.names, use_threads=False),
+            parse_options=pa.csv.ParseOptions(ignore_empty_lines=False),
             convert_options=pa.csv.ConvertOptions(column_types=stored, null_values=[""]),
         ) as reader:
             for batch in reader:

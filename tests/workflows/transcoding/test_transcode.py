@@ -94,6 +94,7 @@ def test_csv_split_by_columns_and_rows(published, tmp_path, transcode):
         ("train_0_1.csv", "0,34\n1,x\n", "train_0_1.csv, row 2: user_age: .*invalid value 'x'"),
         ("train_0_1.csv", "0,34\n1\n", "train_0_1.csv: .*Expected 2 columns, got 1"),
         ("train_0_1.csv", "0,34\n1,\n", "train_0_1.csv, row 2: user_age: .*no value"),
+        ("train_0_1.csv", "0,34\n\n1,35\n", "train_0_1.csv, row 2: user_gender: .*no value"),
         ("train_0_1.csv", "0,34\n1,300\n", "train_0_1.csv, row 2: user_age: .* to int8: .*300"),
     ],
 )
@@ -104,6 +105,24 @@ def test_what_does_not_fit_is_refused_with_file_and_row(
     with pytest.raises(MerlinSimError, match=message):
         transcode(published, tmp_path / "dataset")
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+def test_an_empty_line_is_a_row_without_a_value(tmp_path, transcode):
+    """Of chunks of one column each: left out, the rows between would stand beside others."""
+    features = {"label": {"dtype": "int8"}, "kind": {"dtype": "int32", "cardinality": 9}}
+    files = {"train": ("0\n1\n\n1\n", "3\n4\n5\n\n"), "test": ("0\n", "8\n")}
+    channels = {"label": ["label"], "categorical": ["kind"]}
+    sources = {mapping: [] for mapping in files}
+    for mapping, texts in files.items():
+        for name, text in zip(features, texts, strict=True):
+            file = f"{mapping}_{name}.csv"
+            (tmp_path / file).write_text(text)
+            sources[mapping].append({"type": "csv", "features": [name], "files": [file]})
+    write_spec(
+        tmp_path, {"feature_spec": features, "source_spec": sources, "channel_spec": channels}
+    )
+    with pytest.raises(MerlinSimError, match="train_label.csv, row 3: label: .*no value"):
+        transcode(tmp_path, tmp_path / "dataset")
 
 
 def test_cardinalities_are_counted_or_have_to_agree(published, tmp_path, transcode):
