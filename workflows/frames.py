@@ -99,10 +99,12 @@ def arrow_lists(values: Any, offsets: Any) -> pa.Array:
 
 def frame_from_arrow(table: pa.Table) -> Any:
     """Make a frame of an arrow table: cudf's where Merlin uses a GPU, else pandas'."""
-    return cudf.DataFrame.from_arrow(_decoded(table)) if uses_gpu() else host_frame(table)
+    return (
+        cudf.DataFrame.from_arrow(without_dictionaries(table)) if uses_gpu() else host_frame(table)
+    )
 
 
-def _decoded(table: pa.Table) -> pa.Table:
+def without_dictionaries(table: pa.Table) -> pa.Table:
     """Text in the place of dictionaries, of which cudf would make categories."""
     for place, field in enumerate(table.schema):
         if pa.types.is_dictionary(field.type):

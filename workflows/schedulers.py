@@ -49,6 +49,12 @@ def write_arrow(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
             writer.write_batch(batch)
 
 
+def read_arrow(path: Path) -> pa.Table:
+    """Read an arrow file that a task wrote; its columns stay where the file is."""
+    with pa.memory_map(str(written_by_task(path))) as source:
+        return pa.ipc.open_file(source).read_all()
+
+
 class SingleProcess:
     """Here, with a thread per core: numba, arrow and parquet leave Python's lock alone.
 

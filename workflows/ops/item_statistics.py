@@ -194,7 +194,7 @@ class ItemTableFitter:
         made, kept = pa.table(table), {}
         if self.grows and self.table is not None:
             changing = (name for name in found.last if name not in columns.steady)
-            known = {name: found.last[name].filter(found.last[name][KNOWN]) for name in changing}
+            known = {name: _stated_in_log(found.last[name]) for name in changing}
             stated = {name: np.asarray(last[ID]) for name, last in known.items()}
             before = np.arange(self.table.num_rows) + 1
             kept = {name: np.setdiff1d(before, ids) for name, ids in stated.items()}
@@ -274,6 +274,11 @@ class ItemTableFitter:
 def _vocabulary(directory: Path, columns: BehaviourColumns) -> Path:
     """The vocabulary of items of a dataset, whose workflow keeps files in a directory."""
     return directory.parent.parent / CATEGORIES / f"{columns.item}.parquet"
+
+
+def _stated_in_log(last: pa.Table) -> pa.Table:
+    """The items that a row of the log describes: an earlier row may be older than the table."""
+    return last.filter(pc.and_(last[KNOWN], pc.greater_equal(last[PLACE], 0)))
 
 
 def _by_id(ids: Array, values: Array, size: int) -> pa.Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,16 @@ import pyarrow.parquet as pq
 from ...foundation.digest import sha256
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.files import whole_file
+from ...schemas.item_table import KEY
 from ...schemas.parquet import UNREADABLE, type_in_words, why
-from ...schemas.users_layout import JOINS
-from ..behaviour_columns import ROLE, BehaviourColumns
+from ...schemas.users_layout import JOINS, SAMPLE
+from ..behaviour_columns import ROLE, TAKEN, BehaviourColumns
 from ..feature import USER
-from ..frames import Keys, keys_of, order_by, small_numbers
+from ..frames import Keys, keys_of, order_by, small_numbers, without_dictionaries
+from ..interactions import order_within_times
+from ..ops.key_index import ABSENT, keys_of_file
 from ..rules import SampleRules
+from ..schedulers import read_arrow, written_by_task
 from ..times import NANOSECONDS, TimeRange
 from ..vocabularies import WHOLE, check_values
 from .user_buckets import write_dealt
@@ -30,6 +34,9 @@ HISTORY = "history"
 """Name of their directory in a dataset."""
 TAKEN_SO_FAR = "rows of histories so far"
 SAMPLES_SO_FAR = "samples so far"
+FITTED = "fitted on"
+OF_HISTORIES = (FITTED, TAKEN_SO_FAR, SAMPLES_SO_FAR)
+"""Columns that stand beside those of kept rows for the histories alone."""
 ZSTD_LEVEL = 1
 MOST_ROWS = 1 << 53
 """Rows that a user may have, of which a whole history holds all: floats count so far."""
@@ -51,6 +58,18 @@ def columns_of_rows(columns: BehaviourColumns) -> tuple[str, ...]:
     numbers = (*columns.features.numbers(USER), *columns.of_interactions)
     names = (*columns.users, columns.item, columns.timestamp, *numbers)
     return tuple(dict.fromkeys(names))
+
+
+def stored_of_items(columns: BehaviourColumns) -> tuple[str, ...]:
+    """Name what a log may say of its items, whether it is asked for or known already."""
+    return replace(columns, item_values=True).items_in_log
+
+
+def roles_of_rows(rows: pa.Table, columns: BehaviourColumns) -> Codes:
+    """What part each row plays."""
+    for name in columns.roles:
+        return np.asarray(columns.roles_of(np.asarray(rows[name]).astype(np.int64)))
+    return np.full(rows.num_rows, TAKEN, np.int64)
 
 
 def is_newest(codes: Codes, times: list[Keys], marks: Mask, longest: int) -> Mask:
@@ -88,52 +107,101 @@ def is_before_newest(codes: Codes, times: pa.Array, marks: Mask) -> Mask:
     return before
 
 
-def write_newest(
-    path: Path,
-    rows: pa.Table,
-    columns: BehaviourColumns,
-    codes: Codes,
-    roles: Codes,
-    so_far: dict[str, Codes],
-    longest: int,
-    order: list[Keys],
-) -> None:
-    """Write what the next day begins with, of some users.
+@dataclass(frozen=True)
+class HistoryWriter:
+    """Writes what the next day begins with, of files of some users' rows.
 
-    ``order`` sorts rows of one user and one time before their order in the log. They are written in
-    this order, so that what reads them need not know it. ``so_far`` has, by column, what is counted
-    of each user.
+    It knows which items have ids: rows without one take no place of those that samples will see.
     """
-    moments = rows[columns.timestamp].combine_chunks()
-    times = [keys_of(moments), *order]
-    joins, kept = (roles & JOINS) > 0, np.zeros(len(codes), bool)
-    lags = max((max(number.lags) for number in columns.features.lagging), default=0)
-    looked_at = [(joins, longest)]
-    newest = max(lags, int(bool(columns.stored_of_users)))
-    if newest:  # lags and users' features look at all rows, whatever part these play
-        looked_at.append((np.ones(len(codes), bool), newest))
-    for marks, most in looked_at:
-        kept |= is_newest(codes, times, marks, most)
-        if columns.moments:  # a sample of the newest time of all sees none of that time
-            before = is_before_newest(codes, moments, marks)
-            kept |= is_newest(codes, times, before, most)
-    places = np.flatnonzero(kept)
-    if order:
-        places = order_by(codes, times, places)
-    table = rows.select(columns_of_rows(columns)).take(pa.array(places))
-    table = table.append_column(ROLE, pa.array((roles[places] & JOINS).astype(np.int8)))
-    for name, counts in so_far.items():
-        table = table.append_column(name, pa.array(counts[codes[places]]))
-    names = [*columns.users, columns.item, ROLE, *so_far]
-    with whole_file(path) as whole:
-        pq.write_table(
-            table, whole, compression="zstd", compression_level=ZSTD_LEVEL, use_dictionary=names,
-            write_statistics=False,
-        )  # fmt: skip
+
+    columns: BehaviourColumns
+    rules: SampleRules
+    items: Path
+    """The vocabulary of the items."""
+    directory: Path
+    marks: Path | None
+    """Files that say of each row of some users whether it is fitted on; None where all are."""
+
+    def __call__(self, task: tuple[Path, bool]) -> int:
+        """Write a file of the newest rows of each user; returns how many rows were read.
+
+        ``task`` is a file of rows, and whether any of them may have been fitted on. Rows are
+        written in the order of time, so that what reads them need not know what orders those of one
+        time. What they say of their items is kept of rows that were not fitted on: it is not known.
+        """
+        path, is_fitted = task
+        rows = read_arrow(path)
+        fitted = np.asarray(rows[FITTED]) > 0
+        if is_fitted and self.marks is not None:
+            fitted = fitted | np.load(written_by_task(self.marks / f"{path.name}.npy"))
+        elif is_fitted:
+            fitted = np.ones_like(fitted)
+        columns, roles = self.columns, roles_of_rows(rows, self.columns)
+        has_id = self._has_id(rows[columns.item].combine_chunks())
+        codes = np.asarray(rows[columns.user].combine_chunks().dictionary_encode().indices)
+        codes = codes.astype(np.int64)
+        samples = np.bincount(codes[has_id & ((roles & SAMPLE) > 0)], minlength=codes.max() + 1)
+        places = self._newest(rows, codes, (roles & JOINS) > 0, has_id)
+        of_items = [name for name in stored_of_items(columns) if name in rows.column_names]
+        kept = without_dictionaries(
+            rows.select([*columns_of_rows(columns), *of_items]).take(pa.array(places))
+        )
+        for name in of_items:
+            place = kept.schema.get_field_index(name)
+            nothing = pa.scalar(None, kept.schema.field(name).type)
+            value = pc.if_else(pa.array(fitted[places]), nothing, kept[name])
+            kept = kept.set_column(place, name, value)
+        counted = {
+            ROLE: (roles[places] & JOINS).astype(np.int8),
+            FITTED: fitted[places].astype(np.int8),
+            TAKEN_SO_FAR: np.asarray(rows[TAKEN_SO_FAR])[places],
+            SAMPLES_SO_FAR: (np.asarray(rows[SAMPLES_SO_FAR]) + samples[codes])[places],
+        }
+        for name, values in counted.items():
+            kept = kept.append_column(name, pa.array(values))
+        names = [*columns.users, columns.item, *of_items, *counted]
+        output = self.directory / f"{path.parent.name}.{path.stem}.parquet"
+        with whole_file(output) as whole:
+            pq.write_table(
+                kept, whole, compression="zstd", compression_level=ZSTD_LEVEL,
+                use_dictionary=names, write_statistics=False,
+            )  # fmt: skip
+        return int(rows.num_rows)
+
+    def _has_id(self, items: pa.Array) -> Mask:
+        """Whether the item of each row has an id."""
+        known, encoded = keys_of_file(self.items, KEY), items.dictionary_encode()
+        assert known is not None
+        keys = encoded.dictionary.cast(known.index.keys.type)
+        found: Mask = (known.index.positions(keys) != ABSENT)[np.asarray(encoded.indices)]
+        return found
+
+    def _newest(self, rows: pa.Table, codes: Codes, joins: Mask, has_id: Mask) -> Codes:
+        """The places of the rows that the next day needs, ordered."""
+        columns, longest = self.columns, kept_for_next(self.columns, self.rules)
+        moments = rows[columns.timestamp].combine_chunks()
+        order = order_within_times(rows, columns, self.rules)
+        times, kept = [keys_of(moments), *order], np.zeros(len(codes), bool)
+        lags = max((max(number.lags) for number in columns.features.lagging), default=0)
+        looked_at = [(joins, longest)]
+        newest = max(lags, int(bool(columns.stored_of_users)))
+        if newest:  # lags and users' features look at all rows, whatever part these play
+            looked_at.append((np.ones(len(codes), bool), newest))
+        if not has_id.all():
+            looked_at += [(marks & has_id, most) for marks, most in looked_at]
+        for marks, most in looked_at:
+            kept |= is_newest(codes, times, marks, most)
+            if columns.moments:  # a sample of the newest time of all sees none of that time
+                before = is_before_newest(codes, moments, marks)
+                kept |= is_newest(codes, times, before, most)
+        places: Codes = np.flatnonzero(kept)
+        if order:
+            places = order_by(codes, times, places)
+        return places
 
 
-COUNTED = (ROLE, TAKEN_SO_FAR, SAMPLES_SO_FAR)
-"""Columns of whole numbers that stand in the files beside those of the log."""
+COUNTED = {ROLE: JOINS, FITTED: 1, TAKEN_SO_FAR: MOST_ROWS, SAMPLES_SO_FAR: MOST_ROWS}
+"""Columns of whole numbers that stand in the files beside those of the log, and the greatest."""
 
 
 @dataclass(frozen=True)
@@ -188,8 +256,17 @@ class EarlierHistories:
                 f"{times!r}: expected one kind, or dates."
             )
 
-    def read(self, path: Path, columns: Sequence[str], filters: Any = None) -> pa.Table:
-        """Read columns of one of the files, which has to be the one that was written."""
+    def read(
+        self,
+        path: Path,
+        columns: Sequence[str],
+        filters: Any = None,
+        may_lack: Sequence[str] = (),
+    ) -> pa.Table:
+        """Read columns of one of the files, which has to be the one that was written.
+
+        Numbers, and what ``may_lack`` a value, are null in some rows.
+        """
         try:
             if sha256(path) != self.files[path.name]:
                 raise MerlinSimError(
@@ -204,8 +281,8 @@ class EarlierHistories:
                 raise MerlinSimError(f"{path}: expected a column {name!r}, found none.")
             where, values = f"{path}, column {name!r}", table[name]
             if name in COUNTED:
-                check_values(where, values, WHOLE, most=JOINS if name == ROLE else MOST_ROWS)
-            elif not pa.types.is_floating(values.type):  # a number may be missing
+                check_values(where, values, WHOLE, most=COUNTED[name])
+            elif not (pa.types.is_floating(values.type) or name in may_lack):
                 check_values(where, values)
         return table
 
@@ -216,9 +293,10 @@ class EarlierHistories:
 
         Yields how many there are of each file, and from when to when.
         """
-        names = columns_of_rows(columns)
+        of_items = [name for name in stored_of_items(columns) if name in example.column_names]
+        names = [*columns_of_rows(columns), *of_items]
         for number, path in enumerate(self.paths):
-            table = self.read(path, [*names, *COUNTED])
+            table = self.read(path, [*names, *COUNTED], may_lack=of_items)
             for name in names:
                 expected, found = table.schema.field(name).type, example.schema.field(name).type
                 if expected != found:
@@ -226,6 +304,10 @@ class EarlierHistories:
                         f"column {name!r} of the log: expected {type_in_words(expected)} as in "
                         f"{path}, found {type_in_words(found)}."
                     )
+            not_fitted = table.filter(pc.equal(table[FITTED], 0))
+            for name in of_items:
+                if name in columns.item_features and not pa.types.is_floating(table[name].type):
+                    check_values(f"{path}, column {name!r}", not_fitted[name])
             table = self._in_unit(table, columns.timestamp, times)
             write_dealt(table, columns.user, buckets, output / f"{number:06d}.arrow")
             yield table.num_rows, TimeRange.of(table[columns.timestamp], path)

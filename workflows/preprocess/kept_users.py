@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...schemas.users_layout import JOINS, SAMPLE
-from ..behaviour_columns import EARLIER, TAKEN, BehaviourColumns
+from ..behaviour_columns import EARLIER, BehaviourColumns
 from ..checks.feature_counts import auc_of_counts
 from ..frames import differs, join_keys, keys_of, order_by, order_of_rows, ranks, small_numbers
 from ..interactions import order_within_times
@@ -20,11 +20,12 @@ from ..known_values import changes_by_code, codes_of, cycles_of, fill_as_of
 from ..rules import SampleRules
 from ..schedulers import write_arrow
 from .earlier_histories import (
+    FITTED,
     SAMPLES_SO_FAR,
     TAKEN_SO_FAR,
     columns_of_rows,
-    kept_for_next,
-    write_newest,
+    roles_of_rows,
+    stored_of_items,
 )
 from .user_buckets import DealtFiles
 
@@ -122,7 +123,7 @@ class FileOrder:
         return [*found, advice]
 
 
-EVENTS = "events"
+EVENTS, OTHERS = "events", "others"
 Given = Mapping[str, tuple[pa.Array, pa.Array, str]]
 """By name of an item feature that does not stand in the log: items, their values, and the value of
 items that are not among them."""
@@ -135,6 +136,8 @@ class KeptBucket:
     bucket: int
     users: int
     rows: int
+    others: int
+    """Rows of users who are not kept, of the log and of earlier histories."""
     dropped_users: int
     order: FileOrder
     """What the order of the file says of rows of one time."""
@@ -167,18 +170,16 @@ class KeepLongUsers:
     earlier: DealtFiles | None
     """Where the earlier histories stand, dealt out likewise."""
     directory: Path
-    history: Path
-    """Where to write what the next day begins with."""
     given: Given
     """Item features that do not stand in the log."""
 
     def __call__(self, bucket: int) -> KeptBucket:
         """Work on a bucket; what is kept goes to ``directory`` in files named by its number."""
         log = self.buckets.bucket(bucket)
-        given = [name for name in self.columns.items_in_log if name not in self.given]
+        given = [n for n in stored_of_items(self.columns) if n in log.column_names]
         names = (*columns_of_rows(self.columns), *self.columns.roles, *self.rules.part_columns)
-        of_items = (*given, *self.columns.places)
-        rows, before = log.select([*names, *of_items]), 0
+        names = (*names, *given)
+        rows, before = log.select([*names, *self.columns.places]), 0
         if self.earlier is not None:
             earlier = self.earlier.bucket(bucket)
             before = earlier.num_rows
@@ -194,29 +195,29 @@ class KeepLongUsers:
         times = rows[self.columns.timestamp].combine_chunks()
         of_users, features = self.columns.stored_of_users, self.columns.features
         rows = fill_as_of(rows, of_users, codes, times, cycles_of(features))
-        roles = self._roles(rows)
+        roles = roles_of_rows(rows, self.columns)
         so_far = {name: np.zeros(len(keys), np.int64) for name in (TAKEN_SO_FAR, SAMPLES_SO_FAR)}
+        fitted = np.zeros(len(codes), np.int8)
         if self.earlier is not None:
             for name, counts in so_far.items():
                 counts[codes[:before]] = np.asarray(earlier[name])
-        samples_before = so_far[SAMPLES_SO_FAR].copy()
-        for name, role in ((TAKEN_SO_FAR, JOINS), (SAMPLES_SO_FAR, SAMPLE)):
-            marked = codes[before:][(roles[before:] & role) > 0]
-            so_far[name] += np.bincount(marked, minlength=len(keys))
-        if len(codes):
-            write_newest(
-                self.history / f"users.{bucket:06d}.parquet", rows, self.columns, codes, roles,
-                so_far, kept_for_next(self.columns, self.rules),
-                order_within_times(rows, self.columns, self.rules),
-            )  # fmt: skip
+            fitted[:before] = np.asarray(earlier[FITTED])
+        joins = codes[before:][(roles[before:] & JOINS) > 0]
+        so_far[TAKEN_SO_FAR] += np.bincount(joins, minlength=len(keys))
         in_log = np.bincount(codes[before:], minlength=len(keys)) > 0
         is_long = so_far[TAKEN_SO_FAR] >= self.rules.shortest_sequence_for_user
         is_kept = (is_long & in_log)[codes]
         kept = log.filter(pa.array(is_kept[before:])).combine_chunks()
+        rows = rows.append_column(FITTED, pa.array(fitted))
+        for name, counts in so_far.items():
+            rows = rows.append_column(name, pa.array(counts[codes]))
+        if not is_kept.all():
+            others = _encoded(rows.filter(pa.array(~is_kept)).combine_chunks())
+            write_arrow(self.file(bucket, OTHERS), others.schema, others.to_batches())
         if kept.num_rows:
             events = rows.filter(pa.array(is_kept))
             if self.columns.continued:
-                samples = pa.array(samples_before[codes[is_kept]].astype(np.float64))
+                samples = pc.cast(events[SAMPLES_SO_FAR], pa.float64())
                 events = events.append_column(EARLIER, samples)
             events = _encoded(self._with_given(events.combine_chunks()))
             write_arrow(self.file(bucket), events.schema, events.to_batches())
@@ -224,9 +225,10 @@ class KeepLongUsers:
             bucket=bucket,
             users=int((is_long & in_log).sum()),
             rows=kept.num_rows,
+            others=int((~is_kept).sum()),
             dropped_users=int((in_log & ~is_long).sum()),
             order=self._order_of_file(kept),
-            taken=int((self._roles(kept) & JOINS > 0).sum()),
+            taken=int((roles_of_rows(kept, self.columns) & JOINS > 0).sum()),
             earlier_rows=int(is_kept[:before].sum()),
             mixed=self._mixed(rows, keys, codes, is_kept & ((roles & SAMPLE) > 0)),
             late=self._count_late(rows, codes, before, is_kept),
@@ -256,16 +258,9 @@ class KeepLongUsers:
         late = moments[before:] <= newest[codes[before:]]
         return int((late & is_kept[before:]).sum())
 
-    def _roles(self, table: pa.Table) -> Codes:
-        """What part each row plays."""
-        for name in self.columns.roles:
-            roles = self.columns.roles_of(np.asarray(table[name]).astype(np.int64))
-            return np.asarray(roles)
-        return np.full(table.num_rows, TAKEN, np.int64)
-
-    def file(self, bucket: int) -> Path:
-        """The file of a bucket's interactions."""
-        return self.directory / EVENTS / f"{bucket:06d}.arrow"
+    def file(self, bucket: int, of: str = EVENTS) -> Path:
+        """The file of a bucket's interactions of users who are kept, or of ``OTHERS``."""
+        return self.directory / of / f"{bucket:06d}.arrow"
 
     def _with_given(self, events: pa.Table) -> pa.Table:
         """Add the item features that do not stand in the log."""

@@ -35,15 +35,23 @@ from ..ops.group_histories import GroupHistories
 from ..ops.key_index import ABSENT, KeyIndex
 from ..ops.workflow import Workflow, fitting_on
 from ..rules import ALL_ROWS, LATEST, VALIDATION, SampleRules, newest_tenth
-from ..schedulers import written_by_task
+from ..schedulers import read_arrow, written_by_task
 from ..text_lines import bad_rows_of
 from ..times import TimeRange, joined, known_times, text_of_time
 from ..vocabularies import CATEGORIES
 from .dataset_writer import DatasetWriter, fitted_numbers, group_of, keys_of
-from .earlier_histories import HISTORY, EarlierHistories, kept_for_next
+from .earlier_histories import (
+    FITTED,
+    HISTORY,
+    OF_HISTORIES,
+    EarlierHistories,
+    HistoryWriter,
+    kept_for_next,
+    stored_of_items,
+)
 from .fitted import write_fitted
 from .graph import behaviour_graph
-from .kept_users import EVENTS, Given, KeepLongUsers
+from .kept_users import EVENTS, OTHERS, Given, KeepLongUsers
 from .settings import SAMPLES, Settings, refuse_what_cannot_be_built, split_in_words, split_of
 from .summary import Summary
 from .user_buckets import BUCKETS, DealtFiles, LogDealer, deal_log, number_of_buckets
@@ -102,10 +110,16 @@ class _Run:
         """The folder of files that are not needed afterwards."""
         return self.directory / WORK
 
+    @property
+    def marks(self) -> Path:
+        """The folder of files that say of each row of the users kept whether it is fitted on."""
+        return self.work / "trains"
+
     def run(self) -> None:
         """Read, make the graph, fit it, write."""
         settings, summary = self.settings, self.summary
-        (self.work / EVENTS).mkdir(parents=True)
+        for name in (EVENTS, OTHERS):
+            (self.work / name).mkdir(parents=True)
         (self.directory / HISTORY).mkdir()
         given: Given = {}
         if settings.given is not None and settings.fits:
@@ -208,7 +222,6 @@ class _Run:
             buckets=log,
             earlier=earlier,
             directory=self.work,
-            history=self.directory / HISTORY,
             given=given,
         )
         with settings.narrator.phase("choosing users", buckets) as report:
@@ -217,6 +230,8 @@ class _Run:
                 summary.add_bucket(bucket)
                 if bucket.rows:
                     written_by_task(keep.file(bucket.bucket))
+                if bucket.others:
+                    written_by_task(keep.file(bucket.bucket, OTHERS))
                 if bucket.mixed:
                     raise MerlinSimError(
                         f"{settings.files}: expected that a user's interactions of test come "
@@ -299,7 +314,9 @@ class _Run:
 
     def _events(self) -> Events:
         names = sorted(path.name for path in (self.work / EVENTS).glob("*.arrow"))
-        return Events(self.work / EVENTS, tuple(names))
+        columns = self.settings.columns
+        of_items = set(stored_of_items(columns)) - set(columns.items_in_log)
+        return Events(self.work / EVENTS, tuple(names), (*OF_HISTORIES, *of_items))
 
     # ---- fit ----
 
@@ -311,8 +328,8 @@ class _Run:
         if settings.fitted is not None:
             _check_types_of_keys(self)
         if group.rules.fit_on != ALL_ROWS or group.columns.continued:
-            (self.work / "trains").mkdir()
-            mark = partial(mark_training, events, group, self.work / "trains")
+            self.marks.mkdir()
+            mark = partial(mark_training, events, group, self.marks)
             training = 0
             with settings.narrator.phase("splitting", len(events.names)) as report:
                 for rows in settings.scheduler.run(mark, events.names):
@@ -324,7 +341,7 @@ class _Run:
                     "none: no row of the users who are kept trains. Give another split, or fit "
                     f"on all rows (`--fit_on {ALL_ROWS}`)."
                 )
-            events = replace(events, marks=self.work / "trains")
+            events = replace(events, marks=self.marks)
         with settings.narrator.phase("fitting the workflow", 1) as report:
             try:
                 with fitting_on(workflow, settings.scheduler.compute), quiet_merlin():
@@ -413,6 +430,7 @@ class _Run:
             assert settings.fitted is not None
             copy_directory(settings.fitted.vocabularies.directory, directory / CATEGORIES)
         writer.write_documents()
+        self._write_histories()
         grown_from = settings.fitted if settings.grow else None
         fitted = workflow
         if not settings.fits and settings.fitted is not None:
@@ -431,6 +449,25 @@ class _Run:
             self._write_samples(group.rules)
         files = directory.glob("*/part.*.parquet")
         summary.bytes = sum(path.stat().st_size for path in files)
+
+    def _write_histories(self) -> None:
+        """Write what the next day begins with, also of users who are not kept."""
+        settings, columns = self.settings, self.settings.columns
+        write = HistoryWriter(
+            columns,
+            settings.rules,
+            self.directory / CATEGORIES / f"{columns.item}.parquet",
+            self.directory / HISTORY,
+            self.marks if self.marks.is_dir() else None,
+        )
+        tasks = [
+            (path, settings.fits and of == EVENTS)
+            for of in (EVENTS, OTHERS)
+            for path in sorted((self.work / of).glob("*.arrow"))
+        ]
+        with settings.narrator.phase("keeping histories", len(tasks)) as report:
+            for rows in settings.scheduler.run(write, tasks):
+                report(1, rows)
 
     def _write_samples(self, rules: SampleRules) -> None:
         from .write_samples import write_samples  # TensorFlow, which users' rows do without
@@ -493,13 +530,14 @@ class Events:
 
     directory: Path
     names: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+    """Columns that no frame has: the workflow does not read them."""
     marks: Path | None = None
     """Files that say of each row whether it is one of these; None for all rows."""
 
     def table(self, name: str) -> pa.Table:
         """Read one partition."""
-        with pa.memory_map(str(written_by_task(self.directory / name))) as source:
-            table = pa.ipc.open_file(source).read_all()
+        table = read_arrow(self.directory / name)
         if self.marks is not None:
             chosen = np.load(written_by_task(self.marks / f"{name}.npy"))
             table = table.filter(pa.array(chosen))
@@ -507,24 +545,25 @@ class Events:
 
     def __call__(self, name: str) -> Any:
         """Read one partition as a frame."""
-        return frame_from_arrow(self.table(name))
+        return self._frame(self.table(name))
+
+    def _frame(self, table: pa.Table) -> Any:
+        names = [name for name in self.left_out if name in table.column_names]
+        return frame_from_arrow(table.drop_columns(names))
 
     def dataset(self) -> Dataset:
         """All of them as a dataset."""
-        empty = frame_from_arrow(self.table(self.names[0]).slice(0, 0))
+        empty = self._frame(self.table(self.names[0]).slice(0, 0))
         frames = dd.from_map(self, list(self.names), meta=empty, enforce_metadata=False)
         with quiet_merlin():
             return Dataset(frames, cpu=None)
 
 
 def mark_training(events: Events, group: GroupHistories, marks: Path, name: str) -> int:
-    """Say of each row of a partition whether it trains, in a file; returns how many do."""
-    table = events.table(name)
-    chosen = np.ones(table.num_rows, bool)
+    """Say of each row whether it trains and was not fitted on, in a file; returns how many do."""
+    chosen = np.asarray(events.table(name)[FITTED]) == 0
     if group.rules.fit_on != ALL_ROWS:
-        chosen = group.trains(frame_from_arrow(table))
-    if PLACE in table.column_names:  # earlier rows have been fitted on already
-        chosen &= np.asarray(table[PLACE]) >= 0
+        chosen &= group.trains(events(name))
     with whole_file(marks / f"{name}.npy") as path, open(path, "wb") as file:
         np.save(file, chosen)
     return int(chosen.sum())

@@ -18,8 +18,9 @@ from hypothesis import given, settings
 from merlin_sim.foundation.digest import DIGEST, sha256, with_own_digest
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.schemas.fitted_record import number_records
+from merlin_sim.workflows.behaviour_columns import ROLE
 from merlin_sim.workflows.ops.saving import load_workflow
-from merlin_sim.workflows.preprocess.earlier_histories import COUNTED
+from merlin_sim.workflows.preprocess.earlier_histories import COUNTED, FITTED, TAKEN_SO_FAR
 from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
 
 FEATURES = {
@@ -191,12 +192,14 @@ VOCABULARIES = [
     ("what", "what_day_before", all_of(0.5), "whole numbers"),
 ]
 HISTORIES = [
-    (COUNTED[0], as_type("string"), "expected whole numbers, found text"),
+    (ROLE, as_type("string"), "expected whole numbers, found text"),
     *((name, at(9, -1), "expected 0 to [0-9,]+, found -1") for name in COUNTED),
-    (COUNTED[1], at(9, 2**62), f"expected 0 to [0-9,]+, found {2**62:,}"),
+    (FITTED, at(9, 2), "expected 0 to 1, found 2"),
+    (TAKEN_SO_FAR, at(9, 2**62), f"expected 0 to [0-9,]+, found {2**62:,}"),
+    ("brand", lambda brands: pa.nulls(len(brands), brands.type), "expected a value in each row"),
     *(
         (name, at(9, None), "expected a value in each row, found null")
-        for name in ("who", "what", "when", COUNTED[0])
+        for name in ("who", "what", "when", ROLE)
     ),
 ]
 

@@ -202,6 +202,20 @@ def test_what_has_no_id_is_counted(make, files, old, monkeypatch):
     assert f"{len(unknown)} of the users kept have none" in output
 
 
+def test_histories_are_no_shorter_for_items_without_ids(make, files, old):
+    """What one run over both days leaves out takes no place of what it keeps."""
+    log = some_log()
+    strange = log["when"].between(HALF - 20, HALF - 1) & (log.index % 3 > 0)
+    log.loc[strange, "what"] += 1000
+    log.to_parquet(files / "unknown both.parquet")
+    log[log["when"] < HALF].to_parquet(files / "unknown old.parquet")
+    split = ("--fitted", old, "--test_from", HALF)
+    wanted = rows_of(make("unknown both", *split, log="unknown both.parquet")[0], "test")
+    then, _ = make("unknown old", "--fitted", old, log="unknown old.parquet")
+    new, _ = make("known new", *going_on(old, then), "--test_from", HALF + 25, log="new.parquet")
+    assert rows_of(new, "train") + rows_of(new, "test") == wanted
+
+
 def test_dates_of_another_unit_go_on(make, refuse, files, old):
     log = some_log()
     log["when"] = pd.Timestamp("2024-01-01") + pd.to_timedelta(log["when"], "h")

@@ -31,9 +31,8 @@ FEATURES = {
 DOMAINS = ("who", "what", "land", "brand", "weight", "genres")
 
 
-def some_log(seed, users, items, start) -> pd.DataFrame:
+def some_log(seed, users, items, start, rows=400) -> pd.DataFrame:
     random = np.random.default_rng(seed)
-    rows = 400
     who, what = random.integers(*users, rows), random.integers(*items, rows)
     return pd.DataFrame(
         {
@@ -51,13 +50,22 @@ def some_log(seed, users, items, start) -> pd.DataFrame:
 
 
 def old_log() -> pd.DataFrame:
-    """Weights below 2 alone, so that two of the buckets are not known."""
-    return some_log(0, (10, 40), (10, 35), 0).query("weight < 2")
+    """Weights below 2 alone, so that two of the buckets are not known.
+
+    Some users are too short, and they alone have an item that never comes again.
+    """
+    short = some_log(3, (50, 60), (60, 61), 0, rows=12).groupby("who").head(2)
+    return pd.concat([some_log(0, (10, 40), (10, 35), 0).query("weight < 2"), short])
 
 
 def new_log() -> pd.DataFrame:
     """Some new keys come before the old ones in their order, some after."""
-    return some_log(1, (0, 50), (0, 50), 50)
+    return some_log(1, (0, 60), (0, 50), 50)
+
+
+def third_log() -> pd.DataFrame:
+    """Of the day after, of some of the users."""
+    return some_log(2, (0, 30), (0, 55), 100).sort_values("when", kind="stable")
 
 
 def vocabulary(dataset, name) -> pd.DataFrame:
@@ -69,6 +77,7 @@ def files(tmp_path_factory):
     directory = tmp_path_factory.mktemp("grown")
     old_log().to_parquet(directory / "old.parquet")
     new_log().to_parquet(directory / "new.parquet")
+    third_log().to_parquet(directory / "third.parquet")
     (directory / "features.yaml").write_text(yaml.safe_dump(FEATURES))
     return directory
 
@@ -234,16 +243,45 @@ def test_growing_by_nothing_changes_no_id(make, old):
         pd.testing.assert_frame_equal(before, after)
 
 
-def test_histories_go_on_while_ids_grow(make, old):
-    """A user who was too short then is new now, with what was done then before it."""
+@pytest.fixture(scope="module")
+def gone_on(make, old):
+    """The dataset of the new log that also goes on from the old histories, and what was printed."""
     options = ("--fitted", old, "--history", old, "--grow", "--max_sequence_length", 5)
-    dataset, output = make("on", *options, log="new.parquet")
+    return make("on", *options, log="new.parquet")
+
+
+def test_histories_go_on_while_ids_grow(gone_on):
+    """A user who was too short then is new now, with what was done then before it."""
+    dataset, output = gone_on
     items = set(vocabulary(dataset, "what")["key"])
     expected = last_samples(pd.concat([old_log(), new_log()]), known=items)
     then = old_log()
     then = then[then["who"].isin({user for user, *_ in expected}) & ~then["what"].isin(items)]
     assert f"and {len(then)} earlier interactions with such" in output
     assert samples_of(dataset, "test", label=1) == expected
+
+
+def test_what_was_held_out_or_too_short_is_fitted_on_the_next_day(make, old, gone_on):
+    """As one run over both logs would: each user's last row alone is not counted."""
+    then, now = old_log(), new_log()
+    log = pd.concat([then, now]).sort_values("when", kind="stable")
+    rows = log.groupby("who")["what"].transform("size")
+    trains = log[(rows >= 3) & log["who"].duplicated(keep="last")]
+    short = then[then.groupby("who")["what"].transform("size") < 3]
+    assert short["who"].isin(trains["who"]).any()
+    only_then = {*trains["what"]} - {*vocabulary(old, "what")["key"]} - {*now["what"]}
+    assert only_then
+    table = vocabulary(gone_on[0], "what")
+    assert dict(zip(table["key"], table["count"], strict=True)) == Counter(trains["what"])
+    brands = vocabulary(gone_on[0], "brand").set_index("id")["key"]
+    wanted = log.drop_duplicates("what").set_index("what")["brand"]
+    assert brands[table["brand"]].tolist() == wanted[table["key"]].tolist()
+    options = ("--fitted", gone_on[0], "--history", gone_on[0], "--grow")
+    third = vocabulary(make("third", *options, log="third.parquet")[0], "what")
+    log = pd.concat([log, third_log()])
+    rows = log.groupby("who")["what"].transform("size")
+    trains = log[(rows >= 3) & log["who"].duplicated(keep="last")]
+    assert dict(zip(third["key"], third["count"], strict=True)) == Counter(trains["what"])
 
 
 def test_the_users_layout_grows_too(make, old, grown):
