@@ -134,7 +134,7 @@ validation_option = click.option(
     show_default=True,
     help="What validates where no other option says so. newest: of what would train, each "
     "user's last interaction; with --test_from the newest tenth; with --test_users as many "
-    "users as test.",
+    "users as test. none: nothing, also where the split of --fitted has such a part.",
 )
 files_of_split = with_options(
     click.option(

@@ -36,7 +36,9 @@ SAID = ("No user has", "expected samples in", "two items")
 
 
 def preprocess(*words: object) -> None:
-    more = ["--order_of_equal_times", "log", "--validation", "none", "--feature_values", "latest"]
+    validation = "newest" if "--validation_from" in words else "none"
+    more = ["--order_of_equal_times", "log", "--validation", validation]
+    more += ["--feature_values", "latest"]
     words = ("preprocess", "log", *map(str, words), *more, "--scheduler", "single")
     cli.main(list(words), standalone_mode=False)
 

@@ -34,6 +34,11 @@ COLUMN_OPTIONS = {
     "target_behaviours": "--target_behaviours",
     "features": "--features",
 }
+VALIDATION_OPTIONS = {
+    "validation_from": "--validation_from",
+    "validation_users": "--validation_users",
+    "validation_files": "--validation_path",
+}
 LISTS = ("user_features", "item_features", "history_behaviours", "target_behaviours")
 
 
@@ -169,6 +174,12 @@ def rules_of(
         for name, value in given.items()
         if source(name) not in (None, ParameterSource.DEFAULT)
     }
+    leaves_out = "validation" in on_command_line and given["validation"] is None
+    validating = [option for name, option in VALIDATION_OPTIONS.items() if given[name]]
+    if leaves_out and validating:
+        raise click.UsageError(
+            f"--validation none: expected no part that validates, got {', '.join(validating)}."
+        )
     before = given["negatives"] or negatives if fitted is None else fitted.rules.negatives
     if on_command_line.get("negatives", before) == NONE:
         if "negatives_per_positive" in on_command_line:
@@ -180,6 +191,8 @@ def rules_of(
         return SampleRules(**{**given, "negatives": before})
     if on_command_line.keys() & set(SPLIT_RULES):  # a split is given as a whole
         on_command_line |= {name: given[name] for name in SPLIT_RULES}
+    if leaves_out:
+        on_command_line |= dict.fromkeys(VALIDATION_OPTIONS)
     return replace(fitted.rules, **on_command_line)
 
 

@@ -142,7 +142,9 @@ def test_numbers_of_behaviours_are_read_as_text(make, files, made):
 
 
 def test_a_split_parts_what_is_predicted(make):
-    dataset, _ = make("timed", *NAMED, "--test_from", 40, "--validation_from", 25)
+    dataset, _ = make(
+        "timed", *NAMED, "--validation", "newest", "--test_from", 40, "--validation_from", 25
+    )
     found = {mapping: Counter() for mapping in ("train", "validation", "test")}
     for who, rows in of_user(some_log()):
         seen = []

@@ -53,6 +53,9 @@ def plain_split(log, mapping_of) -> dict[str, Counter]:
     return found
 
 
+NONE, NEWEST = ("--validation", "none"), ("--validation", "newest")
+
+
 def by_time(who, when):
     return "train" if when < 60 else "validation" if when < 80 else "test"
 
@@ -80,12 +83,12 @@ def log_options():
 def given(files):
     """The options of files that validate and test."""
     parts = ("--validation_path", files / "validation.parquet", "--test_path")
-    return (*parts, files / "test.parquet")
+    return (*NEWEST, *parts, files / "test.parquet")
 
 
 @pytest.fixture(scope="module")
 def timed(make):
-    return make("timed", "--test_from", 80, "--validation_from", 60)[0]
+    return make("timed", *NEWEST, "--test_from", 80, "--validation_from", 60)[0]
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +121,7 @@ def test_users_rows_know_the_same_samples(make, run_cli, files, given, by_files)
 
 
 def test_users_may_be_parted_by_their_keys(make, files):
-    shares = ("--test_users", 0.3, "--validation_users", 0.2)
+    shares = (*NEWEST, "--test_users", 0.3, "--validation_users", 0.2)
     dataset, _ = make("shares", *shares)
 
     def users_of(dataset, mapping):
@@ -141,7 +144,7 @@ def test_users_may_be_parted_by_their_keys(make, files):
 @pytest.mark.parametrize("candidates", [1, 4])
 def test_users_without_an_id_draw_negatives_of_their_own(candidates, make):
     """By `--test_users` no user who tests or validates is fitted on: all have the id 0."""
-    shares = ("--test_users", 0.3, "--validation_users", 0.2, "--fit_on", "train")
+    shares = (*NEWEST, "--test_users", 0.3, "--validation_users", 0.2, "--fit_on", "train")
     dataset = DatasetDirectory.open(make("unfitted", *shares, "--layout", "users")[0])
     stored, _ = make("unfitted rows", *shares)
     columns, drawn = ["who", "what_trgt", "what_pos", "label"], {}
@@ -238,7 +241,7 @@ def test_the_fitted_split_is_kept_unless_another_is_given(make, timed):
     again, _ = make("next", "--fitted", timed)
     for mapping in PARTS:
         assert samples_of(again, mapping) == samples_of(timed, mapping)
-    other, _ = make("other", "--fitted", timed, "--test_from", 70)
+    other, _ = make("other", "--fitted", timed, "--test_from", 70, *NONE)
     expected = plain_split(some_log(), lambda _, when: "train" if when < 70 else "test")
     assert samples_of(other, "test", label=1) == expected["test"]
     assert not (other / "validation").exists()
@@ -264,7 +267,9 @@ def test_numbers_are_fitted_on_the_files_that_train(make, files, given):
     )
     features = ("--features", files / "features.yaml", "--fit_on", "train")
     of_files, _ = make("numbers", *features, *given, log="first.parquet")
-    of_times, _ = make("timed numbers", *features, "--validation_from", 60, "--test_from", 80)
+    of_times, _ = make(
+        "timed numbers", *features, *NEWEST, "--validation_from", 60, "--test_from", 80
+    )
     learned = [
         fitted_features(json.loads((dataset / "workflow.json").read_text()))
         for dataset in (of_files, of_times)
@@ -295,9 +300,25 @@ def test_parts_that_do_not_follow_each_other_are_refused(refuse, files):
     assert "found one of user " in said
 
 
+def test_validation_none_leaves_out_the_part_of_a_fitted_split(make, timed):
+    dataset, _ = make("none validates", "--fitted", timed, *NONE)
+    assert rows_of(dataset, "test") == rows_of(timed, "test")
+    assert not (dataset / "validation").exists()
+    both = rows_of(timed, "train") + rows_of(timed, "validation")
+    assert rows_of(dataset, "train") == both
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (
+            ("--test_from", 80, "--validation_from", 60, *NONE),
+            "--validation none: expected no part that validates, got --validation_from",
+        ),
+        (
+            ("--test_path", "test.parquet", "--validation_path", "validation.parquet", *NONE),
+            "--validation none: expected no part that validates, got --validation_path",
+        ),
         (
             ("--test_from", 80, "--test_users", 0.1),
             "One of `test_from`, `test_users`, `test_files`",
@@ -323,7 +344,8 @@ def test_a_split_that_cannot_be_is_refused(refuse, files, options, message):
     with contextlib.suppress(FileExistsError):
         (files / "link.parquet").symlink_to("log.parquet")
     named = (".parquet", ".csv")
-    assert message in refuse(*(files / o if str(o).endswith(named) else o for o in options))
+    options = (files / o if str(o).endswith(named) else o for o in (*NEWEST, *options))
+    assert message in refuse(*options)
 
 
 def test_a_split_that_leaves_no_row_of_the_kept_users_to_fit_on_is_refused(refuse, files):

@@ -30,9 +30,10 @@ def run(preprocess_log, tmp_path):
 
     def run(*paths, output="dataset"):
         given = [path if str(path).startswith("--") else tmp_path / path for path in paths]
+        validation = "newest" if "--validation_path" in paths else "none"
         made, _ = preprocess_log(
             tmp_path / output, *given, "--shortest_sequence_for_user", 2,
-            "--validation", "none", "--order_of_equal_times", "log",
+            "--validation", validation, "--order_of_equal_times", "log",
         )  # fmt: skip
         parts = sorted(made.glob("*/part.*.parquet"))
         return {str(part.relative_to(made)): part.read_bytes() for part in parts}
