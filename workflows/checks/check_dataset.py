@@ -19,8 +19,9 @@ from .feature_counts import (
     EXACT,
     RANKS,
     Bounds,
-    FeatureCounts,
     Finding,
+    IdCounts,
+    NumberCounts,
     OrderCounts,
     UserCounts,
     key_ranks,
@@ -56,7 +57,7 @@ class DatasetCheck:
         self.sampled = False
         """Whether there were more rows than were looked at."""
         self._mappings: dict[str, MappingCounts] = {}
-        self._features: dict[str, FeatureCounts] = {}
+        self._features: dict[str, IdCounts | NumberCounts] = {}
         self._user = next(iter(self.dataset.channels.get(USER_FEATURES, [])), "")
         self._target = next(iter(self.dataset.channels.get(TARGET_ITEM_FEATURES, [])), "")
         self._history = next(iter(self.dataset.channels.get(POSITIVE_HISTORY, [])), "")
@@ -132,7 +133,8 @@ class DatasetCheck:
             columns[self._length] = rows.lengths
         for name, values in columns.items():
             if name not in self._features:
-                self._features[name] = FeatureCounts(name, self._size(name))
+                size = self._size(name)
+                self._features[name] = NumberCounts(name) if size is None else IdCounts(name, size)
             if mapping == TRAIN:
                 self._features[name].train(values, rows.labels)
             elif mapping == TEST:
@@ -178,7 +180,7 @@ class DatasetCheck:
             bound, strength = self.bounds.order_auc, max(auc, 1 - auc) if either_way else auc
             yield Finding(check, where, auc, bound, strength > bound, f"AUC {auc:.4f}")
 
-    def _feature_findings(self, feature: FeatureCounts) -> Iterator[Finding]:
+    def _feature_findings(self, feature: IdCounts | NumberCounts) -> Iterator[Finding]:
         if self.rows[TRAIN] and feature.is_constant and feature.name != self._length:
             says = "one value in all rows of train"
             yield Finding("constant column", feature.name, 1, None, True, says)
@@ -188,7 +190,7 @@ class DatasetCheck:
         auc, bound = feature.auc(), self.bounds.feature_auc
         if auc is not None:
             yield Finding("AUC of it alone", feature.name, auc, bound, auc > bound, f"{auc:.4f}")
-        if feature.is_number or self.sampled:
+        if isinstance(feature, NumberCounts) or self.sampled:
             return
         check, unseen = "ids that never train", feature.unseen_rows
         if feature.name == self._user and unseen == tested:

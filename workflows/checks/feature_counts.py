@@ -69,6 +69,8 @@ MOST_COUNTED = 1 << 22
 """Ids beyond share the counts of smaller ones, so that a feature's counts stay small."""
 BUCKETS = 256
 """Of a number."""
+MOST_NUMBERS = 1 << 17
+"""Rows of a number that are kept to be counted."""
 PRIOR_ROWS = 20.0
 """So many rows of the mean rate are added to those of each id."""
 LEAST_ROWS = 100
@@ -86,71 +88,116 @@ def _count(groups: Array, labels: Array, mask: int, counts: Array) -> None:
         counts[groups[row] & mask, labels[row]] += 1
 
 
-class FeatureCounts:
-    """Counts a feature's rows by value and label, of what trains and of what tests.
+class IdCounts:
+    """Counts a feature's rows by id and label, of what trains and of what tests.
 
-    Its size is how many ids it has, the padding counted; None for a number, which is put in
-    buckets of about as many rows each.
+    Its size is how many ids it has, the padding counted.
     """
 
-    def __init__(self, name: str, size: int | None) -> None:
+    def __init__(self, name: str, size: int) -> None:
         self.name = name
-        self.is_number = size is None
-        """Whether it is no id."""
-        self._edges: Array | None = None
-        size = BUCKETS + 2 if size is None else size
         counted = min(MOST_COUNTED, 1 << (size - 1).bit_length())
         self._mask = counted - 1
         self._train = np.zeros((counted, 2), np.int64)
         self._test = np.zeros((counted, 2), np.int64)
         self._trained = np.zeros(size, np.bool_)
-        self._smallest, self._largest = np.inf, -np.inf
         self.unseen_rows = 0
         """Rows of what tests whose id no training row has."""
 
-    def train(self, values: Array, labels: Array) -> None:
+    def train(self, ids: Array, labels: Array) -> None:
         """Count rows that train."""
-        if len(values):
-            self._smallest = min(self._smallest, values.min())
-            self._largest = max(self._largest, values.max())
-        ids = self._ids(values)
         self._trained[ids] = True
         _count(ids, labels, self._mask, self._train)
 
-    def test(self, values: Array, labels: Array) -> None:
+    def test(self, ids: Array, labels: Array) -> None:
         """Count rows that test."""
-        ids = self._ids(values)
         self.unseen_rows += int(np.count_nonzero(~self._trained[ids]))
         _count(ids, labels, self._mask, self._test)
-
-    def _ids(self, values: Array) -> Array:
-        """The ids; of a number its bucket, of which what is not a number has one of its own."""
-        if not self.is_number:
-            return values
-        if self._edges is None:
-            shares = np.linspace(0, 1, BUCKETS + 1)[1:-1]
-            known = values[np.isfinite(values)]
-            self._edges = np.unique(np.quantile(known, shares)) if len(known) else np.zeros(1)
-        ids = np.searchsorted(self._edges, values, side="right")
-        return np.where(np.isnan(values), BUCKETS + 1, ids)
 
     @property
     def is_constant(self) -> bool:
         """Whether all rows that train have one value."""
-        if self.is_number:
-            return not self._smallest < self._largest
         return int(np.count_nonzero(self._trained)) == 1
 
     def auc(self) -> float | None:
-        """The AUC, on what tests, of the rate of clicks that each value has in training.
+        """The AUC of it alone; see :func:`auc_of_rates`."""
+        return auc_of_rates(self._train, self._test)
 
-        None where what tests has one label alone.
-        """
-        sizes = self._train.sum(axis=1)
-        mean = self._train[:, 1].sum() / max(1, sizes.sum())
-        rates = (self._train[:, 1] + PRIOR_ROWS * mean) / (sizes + PRIOR_ROWS)
-        found = np.flatnonzero(self._test.any(axis=1))
-        return auc_of_counts(rates[found], self._test[found])
+
+class SomeRows:
+    """Values of rows with their labels; of many rows those of a random share.
+
+    First and last rows are in it alike: a file may be unlike the one before it.
+    """
+
+    def __init__(self, most: int = MOST_NUMBERS) -> None:
+        """Keep at most so many."""
+        self.values: Array = np.empty(0, np.int8)
+        self.labels: Array = np.empty(0, np.int8)
+        self._most, self._share = most, 1.0
+        self._random = np.random.default_rng(0)
+
+    def add(self, values: Array, labels: Array) -> None:
+        """Take note of rows."""
+        chosen = self._random.random(len(values)) < self._share
+        self.values = np.concatenate([self.values, values[chosen]])
+        self.labels = np.concatenate([self.labels, labels[chosen]])
+        while len(self.values) > self._most:
+            self._share /= 2
+            chosen = self._random.random(len(self.values)) < 0.5
+            self.values, self.labels = self.values[chosen], self.labels[chosen]
+
+
+class NumberCounts:
+    """Numbers of what trains and of what tests, counted in buckets of about as many rows each."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._train, self._test = SomeRows(), SomeRows()
+        self._first: Array = np.empty(0)
+        self.is_constant = True
+        """Whether all rows that train have one value."""
+
+    def train(self, values: Array, labels: Array) -> None:
+        """Take note of rows that train."""
+        if not len(self._first):
+            self._first = values[:1]
+        expected = np.broadcast_to(self._first, values.shape)
+        self.is_constant &= np.array_equal(values, expected, equal_nan=True)
+        self._train.add(values, labels)
+
+    def test(self, values: Array, labels: Array) -> None:
+        """Take note of rows that test."""
+        self._test.add(values, labels)
+
+    def auc(self) -> float | None:
+        """The AUC of it alone; see :func:`auc_of_rates`."""
+        known = self._train.values[np.isfinite(self._train.values)]
+        shares = np.linspace(0, 1, BUCKETS + 1)[1:-1]
+        edges = np.unique(np.quantile(known, shares)) if len(known) else np.zeros(1)
+        train, test = (self._counts(rows, edges) for rows in (self._train, self._test))
+        return auc_of_rates(train, test)
+
+    @staticmethod
+    def _counts(rows: SomeRows, edges: Array) -> Array:
+        """Count rows by bucket, of which what is not a number has one of its own, and label."""
+        counts = np.zeros((BUCKETS + 2, 2), np.int64)
+        buckets = np.searchsorted(edges, rows.values, side="right")
+        buckets[np.isnan(rows.values)] = BUCKETS + 1
+        np.add.at(counts, (buckets, rows.labels), 1)
+        return counts
+
+
+def auc_of_rates(train: Array, test: Array) -> float | None:
+    """The AUC, on what tests, of the rate of clicks that each value has in training.
+
+    Both are counts [values, 2]. None where what tests has one label alone.
+    """
+    sizes = train.sum(axis=1)
+    mean = train[:, 1].sum() / max(1, sizes.sum())
+    rates = (train[:, 1] + PRIOR_ROWS * mean) / (sizes + PRIOR_ROWS)
+    found = np.flatnonzero(test.any(axis=1))
+    return auc_of_counts(rates[found], test[found])
 
 
 def auc_of_counts(scores: Array, counts: Array) -> float | None:

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import small_users
 from merlin.schema import ColumnSchema, Schema, Tags
@@ -23,6 +25,7 @@ from merlin_sim.schemas.schema_file import write_schema
 from merlin_sim.workflows.behaviour_columns import BehaviourColumns
 from merlin_sim.workflows.checks import check_dataset
 from merlin_sim.workflows.checks.checked_rows import CheckedRows, FileRows, SampleHashes
+from merlin_sim.workflows.checks.feature_counts import SomeRows
 from merlin_sim.workflows.checks.made_rows import MadeRows
 from merlin_sim.workflows.dataset_spec import samples_schema
 
@@ -226,22 +229,74 @@ def test_the_table_shows_what_was_found(write, run_cli):
     )
 
 
-def test_click_logs_are_checked_alike(tmp_path, check):
-    random = np.random.default_rng(0)
-    features = {"label": Feature("int8"), "ad": Feature("int32", 20), "price": Feature("float32")}
-    for mapping in ("train", "test"):
-        (tmp_path / mapping).mkdir()
-        label = random.integers(0, 2, 2000).astype("int8")
-        price = random.normal(size=2000) * np.where(label, 0.01, 1)  # not monotone
-        ad = random.integers(0, 20, 2000).astype("int32")
-        frame = pd.DataFrame({"label": label, "ad": ad, "price": price.astype("float32")})
-        frame.to_parquet(tmp_path / mapping / "part.0.parquet")
-    chunks = {
-        m: (Chunk("parquet", tuple(features), (f"{m}/part.0.parquet",)),) for m in ("train", "test")
-    }
-    channels = {"label": ("label",), "categorical": ("ad",), "numerical": ("price",)}
-    write_documents(tmp_path, FeatureSpec(features, chunks, channels))
-    problems, values = check(tmp_path)
+@pytest.fixture
+def write_clicks(tmp_path):
+    """Write click logs whose numbers ``price_of`` makes of labels, of one row group after another.
+
+    It gets the number of a row group, too.
+    """
+
+    def write(price_of):
+        random = np.random.default_rng(0)
+        kinds = {"label": "int8", "ad": "int32", "price": "float32"}
+        features = {
+            name: Feature(dtype, 20 if name == "ad" else None) for name, dtype in kinds.items()
+        }
+        for mapping in ("train", "test"):
+            (tmp_path / mapping).mkdir(exist_ok=True)
+            label = random.integers(0, 2, 2000)
+            price = [price_of(random, some, n) for n, some in enumerate(np.split(label, 2))]
+            columns = {"label": label, "ad": random.integers(0, 20, 2000)}
+            columns["price"] = np.concatenate(price)
+            table = pa.table({name: columns[name].astype(kinds[name]) for name in kinds})
+            pq.write_table(table, tmp_path / mapping / "part.0.parquet", row_group_size=1000)
+        chunks = {
+            m: (Chunk("parquet", tuple(features), (f"{m}/part.0.parquet",)),)
+            for m in ("train", "test")
+        }
+        channels = {"label": ("label",), "categorical": ("ad",), "numerical": ("price",)}
+        write_documents(tmp_path, FeatureSpec(features, chunks, channels))
+        return tmp_path
+
+    return write
+
+
+@pytest.mark.parametrize("flat", [0, 1])
+def test_numbers_are_counted_alike_wherever_they_are_unlike_the_others(write_clicks, check, flat):
+    """In one row group, first or last, all are equal; in the other they give the label away."""
+
+    def price_of(random, label, group):
+        return np.zeros(1000) if group == flat else 1 + label + random.normal(0, 0.1, 1000)
+
+    _, values = check(write_clicks(price_of))
+    assert values["AUC of it alone", "price"] == pytest.approx(0.875, abs=0.01)
+
+
+@pytest.mark.parametrize("others", [0.5, "varied"])
+def test_a_column_with_a_nan_is_not_constant(write_clicks, check, others):
+    def price_of(random, label, group):
+        price = random.normal(size=1000) if others == "varied" else np.full(1000, others)
+        return np.r_[np.nan, price[1:]]
+
+    constant = ("constant column", "price")
+    assert constant not in check(write_clicks(price_of))[0]
+    assert constant in check(write_clicks(lambda *_: np.full(1000, 0.5)))[0]
+
+
+def test_of_very_many_numbers_a_share_is_of_all_rows():
+    kept = SomeRows(most=1000)
+    for part in np.split(np.arange(60_000), 15):
+        kept.add(part, part % 2)
+    assert 400 < len(kept.values) <= 1000
+    np.testing.assert_array_equal(kept.values % 2, kept.labels)
+    assert kept.values.mean() == pytest.approx(30_000, rel=0.1)
+
+
+def test_click_logs_are_checked_alike(write_clicks, check):
+    def price_of(random, label, group):
+        return random.normal(size=1000) * np.where(label, 0.01, 1)  # not monotone
+
+    problems, values = check(write_clicks(price_of))
     assert problems == {("AUC of it alone", "price")}
     assert ("users without history", "train") not in values
 
