@@ -308,16 +308,21 @@ class EarlierHistories:
             for name in of_items:
                 if name in columns.item_features and not pa.types.is_floating(table[name].type):
                     check_values(f"{path}, column {name!r}", not_fitted[name])
-            table = self._in_unit(table, columns.timestamp, times)
+            table = self._in_unit(path, table, columns.timestamp, times)
             write_dealt(table, columns.user, buckets, output / f"{number:06d}.arrow")
             yield table.num_rows, TimeRange.of(table[columns.timestamp], path)
 
-    def _in_unit(self, table: pa.Table, name: str, times: str) -> pa.Table:
-        """Count dates as the log does."""
+    def _in_unit(self, path: Path, table: pa.Table, name: str, times: str) -> pa.Table:
+        """Count dates as the log does; refuse those that it could not tell apart."""
         if times == self.times:
             return table
         old, new = NANOSECONDS[self.times], NANOSECONDS[times]
         values = np.asarray(table[name])
+        if (values % max(1, new // old)).any():
+            raise MerlinSimError(
+                f"column {name!r} of the log: expected dates as fine as those of {path} "
+                f"({self.times}), found {times}."
+            )
         values = values * (old // new) if old >= new else values // (new // old)
         place = table.schema.get_field_index(name)
         return table.set_column(

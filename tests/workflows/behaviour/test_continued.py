@@ -238,6 +238,10 @@ def test_dates_of_another_unit_go_on(make, refuse, files, old):
     plain, _ = make("plain new", *going_on(old), log="new.parquet")
     for mapping in ("train", "test"):
         assert rows_of(dated, mapping) == rows_of(plain, mapping)
+    table.assign(when=table["when"].dt.date).to_parquet(files / "days.parquet")
+    said = refuse(*going_on(dated_old), log="days.parquet")
+    assert "column 'when' of the log: expected dates as fine as those of" in said
+    assert "s), found date in days" in said
     said = refuse(*going_on(old), log="dated new.parquet")
     assert "its times are of the kind 'int', those of the log 'date in ms'" in said
 
