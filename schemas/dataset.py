@@ -85,14 +85,19 @@ class DatasetDirectory:
     def _from_spec(
         cls, directory: Path, spec_file: Path, check_files: bool, model: str | None
     ) -> DatasetDirectory:
-        from .merlin_schema import check_agreement, in_line_with_spec, to_merlin_schema
+        from .merlin_schema import (
+            check_agreement,
+            free_as_in_spec,
+            in_line_with_spec,
+            to_merlin_schema,
+        )
         from .schema_file import read_schema
 
         spec = read_spec(spec_file, check_files=check_files, model=model)
         problems = check_metadata(directory, spec)
         schema = derived = to_merlin_schema(spec)
         if (directory / SCHEMA_FILE).exists():
-            schema = read_schema(directory / SCHEMA_FILE)
+            schema = free_as_in_spec(read_schema(directory / SCHEMA_FILE), spec)
             problems += check_agreement(directory / SCHEMA_FILE, spec, derived, schema)
         if problems:
             raise SpecError(directory, problems)

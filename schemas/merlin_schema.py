@@ -20,7 +20,7 @@ from ..foundation.exceptions import MerlinSimError, Problem, describe
 from .channels import channels_of
 from .column_record import from_record, same_column, same_schema, to_record
 from .feature_spec import Chunk, Feature, FeatureSpec
-from .merlin_import import ColumnSchema, Schema, TagSet
+from .merlin_import import ColumnSchema, Schema, Tags, TagSet
 from .natural_translation import facts, ids_start_at_one, natural_schema, natural_spec
 from .spec_file import spec_from_plain
 
@@ -242,6 +242,24 @@ def check_agreement(
             expected = f"{fact} {ours}, as in {spec.path}"
             problems.append(Problem(str(file), (name,), expected, theirs))
     return problems
+
+
+def free_as_in_spec(schema: Schema, spec: FeatureSpec) -> Schema:
+    """Return the schema without CATEGORICAL and CONTINUOUS where they alone give a channel.
+
+    They say of what type a column is. A column that the spec leaves out of every channel may have
+    them, and a model of plain rows would read it.
+    """
+    in_channels = {name for names in spec.channel_spec.values() for name in names}
+    left_out = {name for names in channels_of(schema).values() for name in names} - in_channels
+    types = {Tags.CATEGORICAL.value, Tags.CONTINUOUS.value}
+    columns = []
+    for column in schema.column_schemas.values():
+        if column.name in left_out:
+            record = to_record(column)
+            column = from_record({**record, "tags": sorted({*record["tags"]} - types)})
+        columns.append(column)
+    return Schema(columns)
 
 
 def _differences(wanted: dict[str, Any], found: dict[str, Any]) -> list[tuple[str, str, str]]:

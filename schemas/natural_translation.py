@@ -115,7 +115,8 @@ def _tags(spec: FeatureSpec, name: str, feature: Feature, channels: list[str]) -
     for channel, entry in known.items():
         if entry is not None and spec.channel_spec[channel][0] == name:
             wanted += entry.first_tags
-    if not any(known.values()):
+    # A feature of no channel gets no tag by which plain rows would take it into one.
+    if not any(map(known_channel, spec.channel_spec)):
         if feature.cardinality is not None:
             wanted.append(Tags.CATEGORICAL)
         elif is_number(feature.dtype):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import merlin.models.tf as mm
 import numpy as np
 import pytest
 import tensorflow as tf
+from in_process import run
 from merlin.schema import ColumnSchema, Schema, Tags
+from processes import entries
 from ranking_rows import random_rows, ranking_schema, write_ranking_dataset
 
 from merlin_sim.foundation.ranks import Ranks
@@ -14,11 +18,12 @@ from merlin_sim.models import DLRMModel, OptionError, build_model, load_model
 from merlin_sim.models.blocks.embeddings.spread_tables import spread_tables
 from merlin_sim.models.known_families import find_family
 from merlin_sim.models.options import DLRMOptions
-from merlin_sim.models.ranking import DLRMBlock
+from merlin_sim.models.ranking import DLRMBlock, RankingChannels
 from merlin_sim.parallel.placement.plan import Wanted
 from merlin_sim.parallel.placement.planner import make_plan
 from merlin_sim.parallel.steps.optimizers import LazyAdam
 from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.schemas.schema_file import write_schema
 from merlin_sim.training.evaluation.metrics import AUC
 
 SMALL = {"embedding_dim": 8, "bottom_mlp_dims": (16, 8), "top_mlp_dims": (16, 1)}
@@ -68,6 +73,43 @@ def test_any_number_of_columns_of_any_size(options, form):
     for row in range(5):
         alone = model.forward({name: values[row : row + 1] for name, values in columns.items()})
         np.testing.assert_allclose(alone.logits, logits[row : row + 1], rtol=1e-5, atol=1e-6)
+
+
+@pytest.fixture
+def narrowed(tmp_path):
+    """A dataset whose spec leaves out of its channels an id and a number that its schema tags."""
+    path = write_ranking_dataset(tmp_path / "data", rows=400)
+    dataset = DatasetDirectory.open(path)
+    left = {name: names[:-1] or names for name, names in dataset.spec.channel_spec.items()}
+    replace(dataset.spec, channel_spec=left).write(path / "feature_spec.yaml")
+    number = replace(dataset.schema["number_3"], tags=[Tags.CONTINUOUS])
+    others = dataset.schema.excluding_by_name(["number_3"]).column_schemas.values()
+    write_schema(Schema([*others, number]), path / "schema.pbtxt")
+    return path
+
+
+@pytest.mark.parametrize("has_schema", [True, False], ids=["tagged", "derived"])
+def test_columns_are_those_of_the_specs_channels(has_schema, narrowed):
+    if not has_schema:
+        (narrowed / "schema.pbtxt").unlink()
+    dataset = DatasetDirectory.open(narrowed)
+    found = RankingChannels.read(dataset.schema)
+    columns = [*found.categorical, *found.numerical]
+    assert columns == [f"category_{n}" for n in (0, 1)] + [f"number_{n}" for n in (0, 1, 2)]
+    assert {"category_2", "number_3"} < {*dataset.schema.column_names}
+
+
+@pytest.mark.slow
+def test_a_fit_and_a_run_read_the_specs_channels(narrowed, tmp_path):
+    dataset = DatasetDirectory.open(narrowed)
+    model = DLRMModel.from_dataset(dataset, **SMALL)
+    model.compile("adam")
+    model.fit(dataset, batch_size=100, verbose=0)
+    assert model.predict(dataset, batch_size=100).shape == (400, 1)
+    options = ["--embedding_dim", 8, "--bottom_mlp_dims", "16,8", "--top_mlp_dims", "16,1"]
+    arguments = ["--dataset_dir", narrowed, "--model_type", "dlrm", *options, "--epochs", 1]
+    run("train", *arguments, "--global_batch_size", 100, "--results_dir", tmp_path / "results")
+    assert entries(tmp_path / "results", "epoch")
 
 
 def test_half_precision_keeps_tables_and_logits_whole():

@@ -120,6 +120,22 @@ def test_an_edit_in_a_schema_is_carried_out_on_the_spec_it_carries():
     assert "user_id" not in without.source_spec["train"][0].features
 
 
+def test_an_added_column_leaves_features_of_no_channel_where_they_are():
+    features = {
+        "label": Feature("bool"),
+        **{name: Feature("int64", 10) for name in ("a", "free_ids")},
+        **{name: Feature("float32") for name in ("n", "free_number")},
+    }
+    channels = {"label": ("label",), "categorical": ("a",), "numerical": ("n",)}
+    chunks = (Chunk("parquet", tuple(features), ("train.parquet",)),)
+    schema = to_merlin_schema(FeatureSpec(features, {"train": chunks}, channels))
+    domain = {"domain": {"min": 0, "max": 4, "name": "b"}}
+    added = ColumnSchema("b", dtype="int64", tags=[Tags.CATEGORICAL], properties=domain)
+    edited = to_feature_spec(through_file(Schema([*schema.column_schemas.values(), added])))
+    assert edited.channel_spec == {**channels, "categorical": ("a", "b")}
+    assert edited.feature_spec == {**features, "b": Feature("int64", 5)}
+
+
 def test_the_text_has_one_order_and_an_edited_column_wins_over_its_record():
     names = [f"property_{number}" for number in range(20)]
     texts = {
