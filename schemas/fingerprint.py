@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import json
-from pathlib import Path
 from typing import Any
 
 from ..foundation.exceptions import MerlinSimError
 from .dataset import DatasetDirectory
+from .source_files import named_files
 
 
 def fingerprint(dataset: DatasetDirectory) -> str:
     """Return a short name for what a dataset holds, not for where it lies.
 
-    It covers the spec and, of each file, its length and its last 64 KiB, where parquet keeps its
-    schema, row groups and statistics.
+    It covers the spec and, of each file, its mapping, its length and its last 64 KiB, where parquet
+    keeps its schema, row groups and statistics.
     """
     digest = hashlib.sha256(json.dumps(_contents(dataset), sort_keys=True).encode())
-    for mapping in ("train", "test"):
-        for file in _files(dataset, mapping):
-            try:
-                with open(file, "rb") as stream:
-                    size = stream.seek(0, 2)
-                    stream.seek(max(0, size - 65536))
-                    digest.update(str(size).encode() + stream.read())
-            except OSError as error:
-                raise MerlinSimError(f"{file} cannot be read: {error.strerror}") from error
+    for mapping, name in _files(dataset):
+        file = dataset.path / name
+        try:
+            with open(file, "rb") as stream:
+                size = stream.seek(0, 2)
+                stream.seek(max(0, size - 65536))
+                digest.update(f"\0{mapping}\0{size}\0".encode() + stream.read())
+        except OSError as error:
+            raise MerlinSimError(f"{file} cannot be read: {error.strerror}") from error
     return digest.hexdigest()[:16]
 
 
@@ -43,7 +43,8 @@ def _contents(dataset: DatasetDirectory) -> dict[str, Any]:
     return contents
 
 
-def _files(dataset: DatasetDirectory, mapping: str) -> list[Path]:
-    """The files that decide the samples of a mapping."""
-    files = dataset.stored_files(mapping)
-    return files if dataset.users is None else [*files, dataset.path / dataset.users.item_table]
+def _files(dataset: DatasetDirectory) -> list[tuple[str, str]]:
+    """The files that decide the samples: those of each mapping, then those beside users' rows."""
+    files = [(named.mapping, named.name) for named in named_files(dataset.spec)]
+    beside = () if dataset.users is None else dataset.users.files
+    return [*files, *(("", name) for name in beside)]

@@ -15,6 +15,7 @@ from small_users import write_users_dataset
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.schemas.feature_spec import Chunk
 from merlin_sim.schemas.fingerprint import fingerprint
 from merlin_sim.schemas.merlin_schema import to_feature_spec, to_merlin_schema
 from merlin_sim.schemas.spec_file import read_spec
@@ -66,6 +67,36 @@ def test_the_name_of_what_it_holds_depends_on_draws_and_items(users):
     table = pq.read_table(users / "categories/thing.parquet")
     pq.write_table(table, users / "categories/thing.parquet", compression="none")
     assert len({before, seeded, fingerprint(DatasetDirectory.open(users))}) == 3
+
+
+FILES = {"train": "a", "validation": "b", "test": "c"}
+BESIDE = ("categories/thing.parquet", "item_changes/price.parquet", "events/kind.parquet")
+
+
+@pytest.mark.parametrize("is_of_users", [False, True], ids=["samples", "users"])
+def test_the_name_of_what_it_holds_depends_on_each_file_and_its_mapping(is_of_users, tmp_path):
+    spec = replace(spec_with_all(), metadata={})
+    if is_of_users:
+        metadata = spec_with_all().metadata
+        metadata["users"]["item_changes"] = {"price": BESIDE[1]}
+        spec = replace(spec, metadata=metadata)
+    kind = "users" if is_of_users else "parquet"
+    names = [*FILES.values(), *(BESIDE if is_of_users else ())]
+
+    def name_now(**mappings):
+        sources = {mapping: (Chunk(kind, (), tuple(files)),) for mapping, files in mappings.items()}
+        spec_now = replace(spec, source_spec=sources)
+        return fingerprint(DatasetDirectory(tmp_path, spec_now, to_merlin_schema(spec_now)))
+
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"0")
+    found = [name_now(train="a", validation="b", test="c")]
+    found += [name_now(train="ab", test="c"), name_now(train="a", test="bc")]
+    for name in names:
+        (tmp_path / name).write_bytes(b"1")
+        found.append(name_now(train="a", validation="b", test="c"))
+    assert len({*found}) == len(found) == 3 + len(names)
 
 
 def edit(directory, change):
