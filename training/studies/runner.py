@@ -222,9 +222,9 @@ class StudyRunner:
 
         code = run.wait(on_epoch)
         seconds = time.monotonic() - begin
-        if code is None:
-            self.say(f"{trial.title}: pruned, below the median")
-        elif trial.is_finished:
+        if code is None:  # pruned
+            return
+        if trial.is_finished:
             self._seconds.append(seconds)
             results = trial.results()
             self.say(
@@ -301,9 +301,14 @@ class StudyRunner:
                 return goes_on
 
             trial.prepare()
-            if not trial.is_finished:
+            # A run may outlive a study that was killed: what it logged alone counts too.
+            results = trial.results()
+            if results is not None and (results.last or trial.resume_from is not None):
+                goes_on = all(map(on_epoch, results.epochs))
+            if goes_on and not trial.is_finished:
                 self._launch(trial, lock, left * len(runs), on_epoch)
             if not goes_on:
+                self.say(f"{trial.title}: pruned, below the median")
                 memory.end_early(number)
                 return
             auc = self._auc(trial)

@@ -6,12 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError, Stopped
 from merlin_sim.training.studies import runner
+from merlin_sim.training.studies import trial as trials
 from merlin_sim.training.studies.runner import StudyRunner, require_all, search_folder
 from merlin_sim.training.studies.search import SearchMemory
 from merlin_sim.training.studies.study_file import Search, StudyFile
@@ -86,6 +88,46 @@ def test_a_trial_that_fails_is_followed_by_the_next_and_tried_again_later(study,
         assert started == [search_folder(0), search_folder(1)] * starts
     memory = SearchMemory(given.root, SEARCH)
     assert memory.begun() == [0, 1] and memory.ended() == []
+
+
+EPOCHS = """
+import json, signal, sys
+from pathlib import Path
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+path = Path(sys.argv[1], "log.json")
+auc, last = (0.8, {first_ends_after}) if "trial-0000" in sys.argv[1] else (0.6, 3)
+done = len(path.read_text().splitlines()) if path.exists() else 0
+entries = [{{"type": "epoch", "epoch": epoch, "validation_auc": auc}} for epoch in (1, 2, 3)]
+entries.append({{"type": "result", "best_validation_auc": auc}})
+entries = entries[done : 4 if done or last == 3 else last]
+with open(path, "a") as log:
+    print(*map(json.dumps, entries), sep="\\n", file=log, flush=True)
+raise SystemExit(0 if entries[-1]["type"] == "result" else 1)
+"""
+
+
+class KilledStudyError(BaseException):
+    pass
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epochs", [3, 2], ids=["finished", "unfinished"])
+def test_epochs_of_a_run_that_outlived_its_study_count(epochs, study, programs, monkeypatch):
+    started = programs(EPOCHS.format(first_ends_after=epochs))
+    monkeypatch.setattr(trials.CheckpointStore, "names", lambda store: ["step-0000000001"])
+    search = replace(SEARCH, startup_trials=1)
+    given = study(search=search, options={"epochs": 3})
+
+    def die(sentence):
+        if "epoch 1" in sentence:
+            raise KilledStudyError
+
+    with pytest.raises(KilledStudyError):
+        StudyRunner(given, die).run()
+    StudyRunner(given, print).run()
+    ended = SearchMemory(given.root, search).ended()
+    assert [how for _, how, _, _ in ended] == ["complete", "pruned"]
+    assert started.count(search_folder(0)) == (1 if epochs == 3 else 2)
 
 
 def trial(directory, **options):
