@@ -19,14 +19,13 @@ CACHE = "parquet-cache"
 """The directory of what was made, within the dataset directory; each under its sources' name."""
 END_BYTES = 65_536
 """What is read of both ends of a source, beside its length and its time."""
-FED = ("train", "test")
 
 
 def is_fed_as_it_is(spec: FeatureSpec) -> bool:
     """Return whether the feed reads the dataset's files: users, or one chunk of parquet."""
     if is_of_users(spec):
         return True
-    mappings = [spec.source_spec[name] for name in FED if name in spec.source_spec]
+    mappings = spec.source_spec.values()
     return all(len(chunks) == 1 and chunks[0].type == "parquet" for chunks in mappings)
 
 

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -80,6 +81,22 @@ def test_it_is_made_once_and_anew_when_a_file_has_changed(source, in_this_proces
     assert f"{place} is of files that have changed" in capsys.readouterr().err
     rows = pq.read_table(DatasetDirectory.open(newer).files("test")[0])
     assert rows["kind"].to_pylist() == [1] * 4
+
+
+def test_validation_alone_in_csv_is_brought_to_parquet(source, in_this_process):
+    whole, _ = readable.readable_dataset(source, "feature_spec.yaml")
+    spec = read_spec(whole / "feature_spec.yaml")
+    validation = read_spec(source / "feature_spec.yaml").source_spec["test"]
+    shutil.copy(source / "test.csv", whole)
+    sources = {**spec.source_spec, "validation": validation}
+    replace(spec, source_spec=sources).write(whole / "feature_spec.yaml")
+    place, _ = readable.readable_dataset(whole, "feature_spec.yaml", PLAIN_ROWS)
+    dataset = DatasetDirectory.open(place)
+    kinds = {
+        mapping: pq.read_table(dataset.files(mapping)[0])["kind"].to_pylist()
+        for mapping in ("train", "validation", "test")
+    }
+    assert kinds == {"train": [0, 2] * 32, "validation": [0, 2] * 2, "test": [0, 2] * 2}
 
 
 @pytest.mark.parametrize("command", ["train", "data transcode"])
