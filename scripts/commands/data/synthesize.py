@@ -143,7 +143,13 @@ def days_of_drift(output: Path, days: int, world: DriftingWorld, overwrite: bool
 @click.option("--output", type=Path, required=True, help="Dataset directory to make.")
 @click.option("--train_rows", default=1_000_000, show_default=True, help="Rows to train on.")
 @click.option("--test_rows", default=100_000, show_default=True, help="Rows to test with.")
-@click.option("--seed", default=1, show_default=True, help="Same seed, same rows.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="Same seed, same rows.",
+)
 @overwrite_directory
 def dataset(
     feature_spec: Path, output: Path, train_rows: int, test_rows: int, seed: int, overwrite: bool

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow.parquet as pq
 import pytest
-from in_process import run
+from in_process import answer, run
 from ranking_rows import write_ranking_dataset
 
 from merlin_sim.foundation.exceptions import MerlinSimError
@@ -38,4 +38,11 @@ def test_lists_are_refused(sim_dataset, tmp_path):
     with pytest.raises(MerlinSimError, match="positive integers. Received: test 0"):
         arguments = ["--feature_spec", spec, "--output", tmp_path / "out", "--test_rows", 0]
         run("data", "synthesize", "dataset", *arguments)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_negative_seed_is_refused(spec, tmp_path):
+    arguments = ["--feature_spec", spec, "--output", tmp_path / "out", "--seed", -1]
+    refused = answer("data", "synthesize", "dataset", *arguments)
+    assert refused.returncode == 2 and "--seed" in refused.stderr
     assert not list(tmp_path.iterdir())
