@@ -497,12 +497,17 @@ class _Run:
             if group.split is None and not rules.validates_last and not group.columns.roles:
                 continue
             by = f"the split ({split_in_words(rules)})" if group.split else "each user's last"
+            without = ""
+            if summary.unseen_rows:
+                without = (
+                    f"; {summary.unseen_rows:,} interactions are left out: their items have no id"
+                )
             hint = ""
             if rules.validates_last:
                 hint = " `--validation none` leaves out the part that validates."
             raise summary.stopped(
                 f"{settings.files}: expected samples in {mapping}, found none: {by} "
-                f"leaves it no interaction with enough before it.{hint}",
+                f"leaves it no interaction with enough before it{without}.{hint}",
             )
 
 

@@ -225,6 +225,18 @@ def test_histories_are_no_shorter_for_items_without_ids(make, files, old):
     assert rows_of(new, "train") + rows_of(new, "test") == wanted
 
 
+def test_a_part_that_is_empty_for_want_of_ids_says_so(refuse, files, old):
+    log = some_log().sort_values("when", kind="stable")
+    is_last = ~log["who"].duplicated(keep="last")
+    log.loc[is_last, "what"] += 1000
+    log.to_parquet(files / "last unknown.parquet")
+    kept = is_last & (log.groupby("who")["what"].transform("size") >= 5)
+    said = refuse("--fitted", old, "--validation", "newest", log="last unknown.parquet")
+    assert (
+        f"enough before it; {kept.sum()} interactions are left out: their items have no id" in said
+    )
+
+
 def test_dates_of_another_unit_go_on(make, refuse, files, old):
     log = some_log()
     log["when"] = pd.Timestamp("2024-01-01") + pd.to_timedelta(log["when"], "h")
