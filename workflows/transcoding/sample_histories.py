@@ -39,6 +39,7 @@ SAME_TIME = (
     "A sample that does not see what has its own time (`same_time`) cannot be told from this, and "
     "is not brought to users."
 )
+WITHOUT_ID = "Users without an id all have 0, and cannot be told apart."
 
 
 class CheckedSamples:
@@ -221,9 +222,11 @@ class Samples:
         first, rows = self._pieces[bisect_right(self._pieces, row, key=lambda piece: piece[0]) - 1]
         return rows.where(row - first)
 
-    def refuse(self, row: int, reason: str) -> NoReturn:
-        """Refuse a row."""
-        raise MerlinSimError(f"{self.where(row)}: user {self.user[row]}: {reason}")
+    def refuse(self, row: int, reason: str, cause: str = "") -> NoReturn:
+        """Refuse a row, for what may be the cause; with the id 0 it is that several users have."""
+        user = self.user[row]
+        cause = cause if user else WITHOUT_ID
+        raise MerlinSimError(f"{self.where(row)}: user {user}: {reason} {cause}".rstrip())
 
 
 class UserHistories:
@@ -385,14 +388,15 @@ class UserHistories:
         if samples.length[row] == self._longest:
             self._refuse_repeated(row, other)
         if samples.target[row] == samples.target[other]:
-            reason = f"expected each sample once, found the one of {samples.where(row)} again."
-        else:
-            reason = (
-                f"expected one target behind a history of {samples.length[row]} items, found "
-                f"{samples.target[other]}, and {samples.target[row]} in {samples.where(row)}. "
-                f"{SAME_TIME}"
+            samples.refuse(
+                other, f"expected each sample once, found the one of {samples.where(row)} again."
             )
-        samples.refuse(other, reason)
+        samples.refuse(
+            other,
+            f"expected one target behind a history of {samples.length[row]} items, found "
+            f"{samples.target[other]}, and {samples.target[row]} in {samples.where(row)}.",
+            SAME_TIME,
+        )
 
     def _refuse_other(self, row: int, index: int, item: int, other_item: int) -> NoReturn:
         """Refuse a row that has another item at an index than an earlier row or a target."""
@@ -414,5 +418,6 @@ class UserHistories:
             row,
             "expected histories, with their targets behind them, that are prefixes of one another. "
             f"At position {index - self.starts[user]} of the history this row has item {item}, and "
-            f"{samples.where(other)} has {other_item}. {SAME_TIME}",
+            f"{samples.where(other)} has {other_item}.",
+            SAME_TIME,
         )

@@ -185,6 +185,10 @@ REFUSED = {
         pairs(2, (4, [5, 3]), (6, [5, 3])),
         r"train/a, row 3: .*one target behind a history of 2 items, found 6, and 4 in .*same_time",
     ),
+    "users without an id": (
+        pairs(0, (4, [5, 3]), (6, [5, 3])),
+        r"train/a, row 3: user 0: .*found 6, and 4 in [^ ]*, row 1. Users without an id all have 0",
+    ),
     "a repeated cut history": (
         pairs(2, (4, [5, 5, 5]), (5, [5, 5, 5])),
         r"train/a, row 1: user 2: expected a history that no other sample .*train/a, row 3",
