@@ -42,7 +42,7 @@ lint: $(READY)
 	@# The repository root is the package, whatever the clone is called: mypy finds it by this link.
 	@mkdir -p .mypy_cache/src && ln -sfn ../.. .mypy_cache/src/merlin_sim
 	MYPYPATH=.mypy_cache/src $(BIN)/mypy -p merlin_sim
-	$(BIN)/shellcheck scripts/*.sh .ci/run
+	$(BIN)/shellcheck scripts/*.sh parallel/ranks/*.sh .ci/run
 	$(BIN)/hadolint Dockerfile
 
 format: $(READY)

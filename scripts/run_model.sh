@@ -82,34 +82,7 @@ if [ "$gpus" -gt 1 ]; then
     [ -x "$bin/horovodrun" ] || refuse "--gpus $gpus needs Horovod, which is not installed: HOROVOD=1 make setup"
     launch=("$bin/horovodrun" -np "$gpus" -H "localhost:$gpus" "${controller[@]}")
   fi
-  words=${#launch[@]}
-  command=("${launch[@]}" "${command[@]}")
+  command=("$here/parallel/ranks/launch_ranks.sh" "${#launch[@]}" "${launch[@]}" "${command[@]}")
 fi
 printf 'run_model.sh: %s\n' "${command[*]}"
-[ "$gpus" -gt 1 ] || exec "${command[@]}"
-
-# horovodrun ends with 1 whatever a rank ended with, or with 0 where it was asked to stop and lost what
-# they ended with, and mpiexec with 137 where one was killed: each rank notes its code beside.
-codes=$(mktemp)
-trap 'rm -f "$codes"' EXIT
-code=0
-launcher=
-stopped=
-pass_on() { [ -z "$launcher" ] || kill -TERM "$launcher" 2> /dev/null || true; }
-# Before the launcher starts, or a signal just after would end this script and not reach it.
-trap 'stopped=yes; pass_on' INT TERM
-"${command[@]:0:words}" "$here/scripts/note_exit_code.sh" "$codes" "${command[@]:words}" &
-launcher=$!
-[ -z "$stopped" ] || pass_on
-while kill -0 "$launcher" 2> /dev/null; do wait "$launcher" || true; done
-wait "$launcher" || code=$?
-for known in 2 70; do
-  if grep -qx "$known" "$codes"; then exit "$known"; fi
-done
-# A signal ended a rank. After one that failed, it is the launcher's, to a rank that had yet to trap it.
-first=$(grep -vxE '0|75' "$codes" | head -n 1 || true)
-if [[ "$first" =~ ^(12[89]|1[3-9][0-9]|2[0-9][0-9])$ ]]; then exit 70; fi
-# Where a rank ends otherwise, the launcher stops the others, and they end with 75 too.
-if [ -s "$codes" ] && ! grep -qvx 75 "$codes"; then exit 75; fi
-if [ "$code" = 0 ] && grep -qvx 0 "$codes"; then exit 1; fi
-exit "$code"
+exec "${command[@]}"

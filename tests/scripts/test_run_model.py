@@ -10,40 +10,36 @@ import sys
 import time
 from pathlib import Path
 
-import launched
 import pytest
+from processes import quick_horovodrun
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
+ROOT = Path(__file__).parents[2]
+SCRIPTS = ("scripts/run_model.sh", "parallel/ranks/launch_ranks.sh")
+SCRIPTS += ("parallel/ranks/note_exit_code.sh",)
 HOROVODRUN = Path(sys.executable).parent / "horovodrun"
 LIMIT = 280
 
 RANK = """#!/usr/bin/env bash
 trap 'exit 75' TERM
-echo "started $HOROVOD_RANK" >> "{notes}"
 {work}
+echo "started $HOROVOD_RANK" >> "{notes}"
 for _ in $(seq 3000); do sleep 0.1; done
 """
 
 
 def launcher(tmp_path: Path, work: str, horovodrun: Path = HOROVODRUN) -> list[str]:
     """The launcher beside a `merlin-sim` that does some shell work and waits for SIGTERM."""
-    folder, bin_folder = tmp_path / "checkout" / "scripts", tmp_path / "checkout" / ".venv" / "bin"
-    folder.mkdir(parents=True)
+    checkout = tmp_path / "checkout"
+    bin_folder = checkout / ".venv" / "bin"
     bin_folder.mkdir(parents=True)
-    for name in ("run_model.sh", "note_exit_code.sh"):
-        shutil.copy(SCRIPTS / name, folder)
+    for name in SCRIPTS:
+        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, checkout / name)
     (bin_folder / "horovodrun").symlink_to(horovodrun)
     rank = bin_folder / "merlin-sim"
     rank.write_text(RANK.format(notes=tmp_path / "notes", work=work))
     rank.chmod(0o755)
-    return [str(folder / "run_model.sh"), "--data_path", str(tmp_path), "--gpus", "2"]
-
-
-def quick_horovodrun(tmp_path: Path) -> Path:
-    program = tmp_path / "horovodrun"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{launched.__file__}" "$@"\n')
-    program.chmod(0o755)
-    return program
+    return [str(checkout / SCRIPTS[0]), "--data_path", str(tmp_path), "--gpus", "2"]
 
 
 @pytest.mark.slow
@@ -63,9 +59,11 @@ def test_the_code_of_the_rank_that_ended_first_counts(tmp_path, ends, code, is_r
 @pytest.mark.slow
 @pytest.mark.horovod
 @pytest.mark.timeout(LIMIT)
-def test_a_run_that_is_stopped_ends_with_75(tmp_path):
+def test_a_run_that_is_stopped_saves_and_ends_with_75(tmp_path):
+    """Each rank has the time it needs, where horovodrun would kill it after five seconds."""
+    save = f'trap - TERM; sleep $(( HOROVOD_RANK ? 1 : 7 )); echo saved >> "{tmp_path}/saved"'
     process = subprocess.Popen(
-        launcher(tmp_path, "", quick_horovodrun(tmp_path)),
+        launcher(tmp_path, f"trap '{save}; exit 75' TERM", quick_horovodrun(tmp_path)),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -76,6 +74,7 @@ def test_a_run_that_is_stopped_ends_with_75(tmp_path):
             time.sleep(0.1)
         process.send_signal(signal.SIGTERM)
         assert process.wait(LIMIT) == 75
+        assert (tmp_path / "saved").read_text() == "saved\n" * 2
     finally:
         process.kill()
 
