@@ -6,13 +6,15 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 from ...foundation.exceptions import Stopped
 
 EXIT_CODE = Stopped.exit_code
 """EX_TEMPFAIL: the run was stopped on request and can be resumed."""
-
+LAUNCH_RANKS = Path(__file__).with_name("launch_ranks.sh")
+"""Starts several ranks, and asks them to stop: horovodrun itself would kill them in seconds."""
 
 SAME = 1.0
 

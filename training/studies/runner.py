@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,16 +19,20 @@ from typing import Any
 import numpy as np
 
 from ...foundation.exceptions import MerlinSimError, Stopped
-from ...parallel.ranks.interruption import signals_wait, sigterm_interrupts
+from ...parallel.ranks.interruption import LAUNCH_RANKS, signals_wait, sigterm_interrupts
 from ..evaluation.best_so_far import VALIDATION
 from .search import SearchMemory
 from .trial import LOG, OUTPUT, SettledStudy, Trial
 
 MERLIN_SIM = "from merlin_sim.scripts.main import main; main()"
+OF_RANK = re.compile(r"^\[\d+\]<std(out|err)>:")
+"""What horovodrun writes before each line of a rank."""
 LOOK_EVERY = 0.2
 """Seconds between two looks at a run."""
 STOPPED_WITHIN = 120.0
 """Seconds that a run has to save and end when it was asked to stop."""
+ENDED_WITHIN = 30.0
+"""Seconds that it then has to end without saving, and horovodrun to end its ranks."""
 LINES_OF_FAILURE = 15
 
 Epoch = dict[str, Any]
@@ -50,7 +55,8 @@ def command_line(trial: Trial, command: str, config: Path) -> list[str]:
     # Left to find out whether to use MPI, horovodrun imports TensorFlow once more: seconds.
     controller = [] if shutil.which("mpirun") else ["--gloo"]
     ranks = str(trial.ranks)
-    return [found, "-np", ranks, "-H", f"localhost:{ranks}", *controller, *line]
+    launcher = [found, "-np", ranks, "-H", f"localhost:{ranks}", *controller]
+    return ["bash", str(LAUNCH_RANKS), str(len(launcher)), *launcher, *line]
 
 
 class Launched:
@@ -103,17 +109,18 @@ class Launched:
         process = self._process
         if process is None or process.poll() is not None:
             return
-        process.terminate()
-        try:
-            process.wait(STOPPED_WITHIN)
-        except (subprocess.TimeoutExpired, KeyboardInterrupt):
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        for seconds in (STOPPED_WITHIN, ENDED_WITHIN):
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+                process.wait(seconds)
+                return
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
     def last_output(self) -> str:
         """Return the end of its output, or its error message where there is one."""
         text = (self.trial.directory / OUTPUT).read_text(encoding="utf-8", errors="replace")
-        lines = [line for line in text.splitlines() if line.strip()]
+        lines = [OF_RANK.sub("", line) for line in text.splitlines() if line.strip()]
         errors = [line for line in lines if line.startswith("merlin-sim: ")]
         return "\n".join(errors[-1:] or lines[-LINES_OF_FAILURE:])
 

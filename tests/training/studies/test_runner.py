@@ -6,10 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
+from processes import quick_horovodrun
 
 from merlin_sim.foundation.exceptions import MerlinSimError, Stopped
 from merlin_sim.training.studies import runner
@@ -58,6 +61,58 @@ def test_a_run_that_was_stopped_stops_the_study_and_has_not_failed(study, progra
     memory = SearchMemory(given.root, SEARCH)
     assert memory.begun() == [0] and memory.ended() == []
     assert started == ["all", search_folder(0)]
+
+
+@pytest.fixture
+def ranks(monkeypatch, tmp_path):
+    """Let the runs of a study be Python programs on ranks; gives what sets the program."""
+    quick_horovodrun(tmp_path)
+    python = tmp_path / "python"
+    python.symlink_to(sys.executable)
+    monkeypatch.setattr(sys, "executable", str(python))
+    return lambda program: monkeypatch.setattr(runner, "MERLIN_SIM", program)
+
+
+@pytest.mark.slow
+@pytest.mark.horovod
+@pytest.mark.parametrize(
+    "program, failure",
+    [("raise SystemExit(75)", None), ("exit('merlin-sim: no')", "failed with 1: merlin-sim: no")],
+)
+def test_how_ranks_end_is_how_their_run_ends(study, ranks, program, failure):
+    ranks(program)
+    given, said = study(seeds=(1, 2), options={"ranks": 2}), []
+    with nullcontext() if failure else pytest.raises(Stopped, match="seed 1: the run was stopped"):
+        StudyRunner(given, said.append).run()
+    assert [line for line in said if "failed" in line] == [
+        f"seed {seed}: {failure}" for seed in (1, 2) if failure
+    ]
+
+
+DEAF = """
+import os, pathlib, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+folder = pathlib.Path({folder!r})
+(folder / f"{{os.getpid()}}.pid").touch()
+while len(list(folder.glob("*.pid"))) < 2:
+    time.sleep(0.1)
+if os.environ["HOROVOD_RANK"] == "0":
+    (folder / "log.json").write_text('{{"type": "epoch", "epoch": 1}}\\n')
+time.sleep(300)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.horovod
+def test_ranks_that_are_asked_to_stop_and_do_not_are_ended(study, ranks, monkeypatch):
+    monkeypatch.setattr(runner, "STOPPED_WITHIN", 0.5)
+    (run,) = study(options={"ranks": 2}).trials({})
+    ranks(DEAF.format(folder=str(run.directory)))
+    line = runner.command_line(run, "train", run.prepare())
+    with run.claimed() as lock:
+        assert runner.Launched(run, line, lock).wait(lambda entry: False) is None
+    pids = [int(path.stem) for path in run.directory.glob("*.pid")]
+    assert len(pids) == 2 and not any(map(psutil.pid_exists, pids))
 
 
 def test_a_signal_while_a_run_is_started_ends_it_too(study, programs, monkeypatch):
