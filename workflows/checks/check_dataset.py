@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...dataloader.arrow_columns import Array, Column
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import Narrator, Silence
 from ...schemas.channels import POSITIVE_HISTORY, TARGET_ITEM_FEATURES, USER_FEATURES
@@ -21,6 +22,7 @@ from .feature_counts import (
     Bounds,
     Finding,
     IdCounts,
+    ListCounts,
     NumberCounts,
     OrderCounts,
     UserCounts,
@@ -30,6 +32,7 @@ from .feature_counts import (
 )
 
 TEST = "test"
+AnyCounts = IdCounts | NumberCounts | ListCounts
 
 
 @dataclass
@@ -57,7 +60,7 @@ class DatasetCheck:
         self.sampled = False
         """Whether there were more rows than were looked at."""
         self._mappings: dict[str, MappingCounts] = {}
-        self._features: dict[str, IdCounts | NumberCounts] = {}
+        self._features: dict[str, AnyCounts] = {}
         self._user = next(iter(self.dataset.channels.get(USER_FEATURES, [])), "")
         self._target = next(iter(self.dataset.channels.get(TARGET_ITEM_FEATURES, [])), "")
         self._history = next(iter(self.dataset.channels.get(POSITIVE_HISTORY, [])), "")
@@ -128,17 +131,26 @@ class DatasetCheck:
             for _, rank_of, steps in self._steps:
                 scores = step_scores(rank_of, rows.columns[self._target][some], rows.last[some])
                 steps.add(scores, rows.labels[some])
-        columns = dict(rows.columns)
+        columns: dict[str, Any] = dict(rows.columns)
+        columns |= {n: some for n, some in rows.lists.items() if self._size(n) is not None}
         if rows.lengths is not None:
             columns[self._length] = rows.lengths
         for name, values in columns.items():
             if name not in self._features:
-                size = self._size(name)
-                self._features[name] = NumberCounts(name) if size is None else IdCounts(name, size)
+                self._features[name] = self._counts(name, values)
             if mapping == TRAIN:
                 self._features[name].train(values, rows.labels)
             elif mapping == TEST:
                 self._features[name].test(values, rows.labels)
+
+    def _counts(self, name: str, values: Array | Column) -> AnyCounts:
+        size = self._size(name)
+        if isinstance(values, Column):
+            assert size is not None
+            return ListCounts(name, size)
+        if size is not None:
+            return IdCounts(name, size)
+        return NumberCounts(name, values.shape[1] if values.ndim > 1 else None)
 
     def _size(self, name: str) -> int | None:
         """How many ids a feature has, the padding counted; None for a number."""
@@ -180,17 +192,18 @@ class DatasetCheck:
             bound, strength = self.bounds.order_auc, max(auc, 1 - auc) if either_way else auc
             yield Finding(check, where, auc, bound, strength > bound, f"AUC {auc:.4f}")
 
-    def _feature_findings(self, feature: IdCounts | NumberCounts) -> Iterator[Finding]:
+    def _feature_findings(self, feature: AnyCounts) -> Iterator[Finding]:
         if self.rows[TRAIN] and feature.is_constant and feature.name != self._length:
             says = "one value in all rows of train"
             yield Finding("constant column", feature.name, 1, None, True, says)
         tested = self.rows.get(TEST, 0)
         if not tested:
             return
-        auc, bound = feature.auc(), self.bounds.feature_auc
-        if auc is not None:
-            yield Finding("AUC of it alone", feature.name, auc, bound, auc > bound, f"{auc:.4f}")
-        if isinstance(feature, NumberCounts) or self.sampled:
+        found, bound = feature.auc(), self.bounds.feature_auc
+        if found is not None:
+            name, auc = found
+            yield Finding("AUC of it alone", name, auc, bound, auc > bound, f"{auc:.4f}")
+        if not isinstance(feature, IdCounts) or self.sampled:
             return
         check, unseen = "ids that never train", feature.unseen_rows
         if feature.name == self._user and unseen == tested:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from ...dataloader.row_check import RowCheck
 from ...foundation.cores import count_cores
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.hashing import GOLDEN, mix
-from ...schemas.channels import LABEL, POSITIVE_HISTORY
+from ...schemas.channels import LABEL, NEGATIVE_HISTORY, POSITIVE_HISTORY
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.parquet import UNREADABLE, row_pieces, why
 
@@ -33,9 +34,10 @@ class CheckedRows:
 
     Args:
         labels: [rows] 0 and 1.
-        columns: [rows] By name, the columns of one value a row: ids, or numbers.
+        columns: By name, ids [rows], numbers [rows] or vectors [rows, width].
         history: The items of each history, 0 for padding; None where there are no histories.
         ranks: [rows] Where each row is in its file, 0 to 1; None where rows are made.
+        lists: By name, other lists; 0 for padding.
     """
 
     def __init__(
@@ -44,14 +46,16 @@ class CheckedRows:
         columns: dict[str, Array],
         history: Column | None,
         ranks: Array | None = None,
+        lists: Mapping[str, Column] | None = None,
     ) -> None:
         self.labels, self.columns, self.ranks = labels, columns, ranks
+        self.lists = lists or {}
         self.lengths: Array | None = None
         """[rows] How long the histories are; None where there are none."""
         self.last: Array | None = None
         """[rows] The last item of each history, 0 where it is empty; None where there are none."""
         self.hashes = labels.astype(np.uint64)
-        """[rows] Of label, columns and history: equal rows have equal ones."""
+        """[rows] Of label, columns, history and lists: equal rows have equal ones."""
         if history is not None and history.offsets is not None:
             items, offsets = history.values, history.offsets
             hashes, self.lengths = _hash_lists(items, offsets)
@@ -60,9 +64,18 @@ class CheckedRows:
             some = np.diff(offsets) > 0
             self.last[some] = items[offsets[1:][some] - 1]
         for values in columns.values():
-            if values.dtype.kind == "f":
-                values = (values.astype(np.float32) + 0).view(np.uint32)  # -0.0 is 0.0
-            _add_to_hashes(self.hashes, values.astype(np.int64))
+            for numbers in values.reshape(len(labels), math.prod(values.shape[1:])).T:
+                _add_to_hashes(self.hashes, _whole(numbers))
+        for one in self.lists.values():
+            hashes, _ = _hash_lists(_whole(one.values), one.offsets)
+            _add_to_hashes(self.hashes, hashes.view(np.int64))
+
+
+def _whole(values: Array) -> Array:
+    """Equal whole numbers of equal numbers."""
+    if values.dtype.kind == "f":
+        values = (values.astype(np.float32) + 0).view(np.uint32)  # -0.0 is 0.0
+    return values.astype(np.int64)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -136,6 +149,16 @@ def _share(hashes: Array, one_of: int) -> Array:
     return chosen
 
 
+def checked_columns(dataset: DatasetDirectory) -> list[str]:
+    """The columns by which rows are compared, the history's items last.
+
+    Negative histories are left out, for they are drawn, and what follows from a history's items.
+    """
+    channels, histories = dataset.channels, (POSITIVE_HISTORY, NEGATIVE_HISTORY)
+    others = [n for channel, names in channels.items() if channel not in histories for n in names]
+    return [*others, *channels.get(POSITIVE_HISTORY, [])[:1]]
+
+
 class FileRows:
     """The rows of a mapping that has one row per sample."""
 
@@ -153,21 +176,27 @@ class FileRows:
     def read(self, part: tuple[Path, int]) -> Iterator[CheckedRows]:
         """Read a row group, some rows at a time."""
         path, group = part
-        channels, schema = self.dataset.channels, self.dataset.schema
+        channels, names = self.dataset.channels, checked_columns(self.dataset)
         (label,), history = channels[LABEL], next(iter(channels.get(POSITIVE_HISTORY, [])), "")
-        single = [n for names in channels.values() for n in names if not schema[n].is_list]
-        names = [*single, history] if history else single
         try:
             with pq.ParquetFile(path) as file:
                 row = sum(file.metadata.row_group(n).num_rows for n in range(group))
                 for batch in row_pieces(file, group, names, BATCH_ROWS):
                     ranks = (row + np.arange(batch.num_rows)) / file.metadata.num_rows
-                    columns = {name: decode(batch[name]) for name in batch.schema.names}
+                    columns = {name: decode(batch[name]) for name in names}
                     self._check(path, row, columns)
                     row += batch.num_rows
-                    values = {name: _numbers(columns[name]) for name in single}
+                    items, widths = columns.pop(history, None), self._row_check.widths
+                    lists = {
+                        name: column
+                        for name, column in columns.items()
+                        if column.offsets is not None and name not in widths
+                    }
+                    values = {n: _numbers(c) for n, c in columns.items() if n not in lists}
+                    for name in widths.keys() & values.keys():
+                        values[name] = values[name].reshape(-1, widths[name])
                     labels = values.pop(label).astype(np.int8)
-                    yield CheckedRows(labels, values, columns.get(history), ranks)
+                    yield CheckedRows(labels, values, items, ranks, lists)
         except UNREADABLE as error:
             raise MerlinSimError(
                 f"{path}, row group {group}: cannot be read ({why(error)})."
@@ -175,11 +204,16 @@ class FileRows:
 
     def _check(self, path: Path, first: int, columns: dict[str, Column]) -> None:
         """Refuse missing values, and labels and ids that cannot be; any number may be."""
+
+        def where(row: int) -> str:
+            return f"{path}, row {first + row + 1}"
+
         for name, column in columns.items():
-            is_id = name in self._row_check.largest and column.offsets is None
-            if not is_id and name not in self._row_check.labels:
+            if name not in self._row_check.largest and name not in self._row_check.labels:
                 column = column._replace(values=column.values[:0])
-            self._row_check(name, column, lambda row: f"{path}, row {first + row + 1}")
+            self._row_check(name, column, where)
+        lists = {n: column.offsets for n, column in columns.items() if column.offsets is not None}
+        self._row_check.lengths({name: np.diff(offsets) for name, offsets in lists.items()}, where)
 
 
 def _numbers(column: Column) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ...dataloader.arrow_columns import Column
 from ...schemas.item_table import ID, KEY
 
 
@@ -119,9 +121,10 @@ class IdCounts:
         """Whether all rows that train have one value."""
         return int(np.count_nonzero(self._trained)) == 1
 
-    def auc(self) -> float | None:
-        """The AUC of it alone; see :func:`auc_of_rates`."""
-        return auc_of_rates(self._train, self._test)
+    def auc(self) -> tuple[str, float] | None:
+        """Its name, and the AUC of it alone; see :func:`auc_of_rates`."""
+        auc = auc_of_rates(self._train, self._test)
+        return None if auc is None else (self.name, auc)
 
 
 class SomeRows:
@@ -130,9 +133,9 @@ class SomeRows:
     First and last rows are in it alike: a file may be unlike the one before it.
     """
 
-    def __init__(self, most: int = MOST_NUMBERS) -> None:
-        """Keep at most so many."""
-        self.values: Array = np.empty(0, np.int8)
+    def __init__(self, width: int | None = None, most: int = MOST_NUMBERS) -> None:
+        """Keep at most so many; the width is that of vectors, None for numbers."""
+        self.values: Array = np.empty(0 if width is None else (0, width), np.int8)
         self.labels: Array = np.empty(0, np.int8)
         self._most, self._share = most, 1.0
         self._random = np.random.default_rng(0)
@@ -149,11 +152,16 @@ class SomeRows:
 
 
 class NumberCounts:
-    """Numbers of what trains and of what tests, counted in buckets of about as many rows each."""
+    """Numbers, or vectors, of what trains and of what tests.
 
-    def __init__(self, name: str) -> None:
+    They are counted in buckets of about as many rows each, a vector's numbers one by one.
+    """
+
+    def __init__(self, name: str, width: int | None = None) -> None:
+        """The width is that of vectors; None for numbers."""
         self.name = name
-        self._train, self._test = SomeRows(), SomeRows()
+        self._width = width
+        self._train, self._test = SomeRows(width), SomeRows(width)
         self._first: Array = np.empty(0)
         self.is_constant = True
         """Whether all rows that train have one value."""
@@ -170,22 +178,79 @@ class NumberCounts:
         """Take note of rows that test."""
         self._test.add(values, labels)
 
-    def auc(self) -> float | None:
-        """The AUC of it alone; see :func:`auc_of_rates`."""
-        known = self._train.values[np.isfinite(self._train.values)]
-        shares = np.linspace(0, 1, BUCKETS + 1)[1:-1]
-        edges = np.unique(np.quantile(known, shares)) if len(known) else np.zeros(1)
-        train, test = (self._counts(rows, edges) for rows in (self._train, self._test))
-        return auc_of_rates(train, test)
+    def auc(self) -> tuple[str, float] | None:
+        """The number with the largest AUC of it alone, and that; see :func:`auc_of_rates`."""
+        found: list[tuple[str, float]] = []
+        some = (self._train, self._test)
+        numbers = [rows.values.reshape(len(rows.values), self._width or 1).T for rows in some]
+        for place, (train, test) in enumerate(zip(*numbers, strict=True)):
+            name = self.name if self._width is None else f"{self.name}[{place}]"
+            known = train[np.isfinite(train)]
+            shares = np.linspace(0, 1, BUCKETS + 1)[1:-1]
+            edges = np.unique(np.quantile(known, shares)) if len(known) else np.zeros(1)
+            counts = _bucket_counts(edges, train, self._train.labels)
+            auc = auc_of_rates(counts, _bucket_counts(edges, test, self._test.labels))
+            found += [] if auc is None else [(name, auc)]
+        return max(found, key=operator.itemgetter(1)) if found else None
 
-    @staticmethod
-    def _counts(rows: SomeRows, edges: Array) -> Array:
-        """Count rows by bucket, of which what is not a number has one of its own, and label."""
-        counts = np.zeros((BUCKETS + 2, 2), np.int64)
-        buckets = np.searchsorted(edges, rows.values, side="right")
-        buckets[np.isnan(rows.values)] = BUCKETS + 1
-        np.add.at(counts, (buckets, rows.labels), 1)
-        return counts
+
+def _bucket_counts(edges: Array, values: Array, labels: Array) -> Array:
+    """Count rows by bucket, of which what is not a number has one of its own, and label."""
+    counts = np.zeros((BUCKETS + 2, 2), np.int64)
+    buckets = np.searchsorted(edges, values, side="right")
+    buckets[np.isnan(values)] = BUCKETS + 1
+    np.add.at(counts, (buckets, labels), 1)
+    return counts
+
+
+class ListCounts:
+    """Counts the ids of lists that train by label, and scores the lists that test by that.
+
+    Its size is how many ids it has, the padding counted, which is no id.
+    """
+
+    def __init__(self, name: str, size: int) -> None:
+        self.name = name
+        counted = min(MOST_COUNTED, 1 << (size - 1).bit_length())
+        self._mask = counted - 1
+        self._train = np.zeros((counted, 2), np.int64)
+        self._test = SomeRows()
+        self.is_constant = False
+        """Of lists it is not looked for."""
+
+    def train(self, lists: Column, labels: Array) -> None:
+        """Count the ids of rows that train."""
+        ids, rows = _ids_of_rows(lists)
+        _count(ids, labels[rows], self._mask, self._train)
+
+    def test(self, lists: Column, labels: Array) -> None:
+        """Score rows that test, behind all that train: the sum over a list's ids of log odds."""
+        ids, rows = _ids_of_rows(lists)
+        mean = _rates(self._train.sum(axis=0, keepdims=True), 0.5)
+        odds = _log_odds(_rates(self._train[ids & self._mask], mean)) - _log_odds(mean)
+        self._test.add(np.bincount(rows, odds, len(labels)), labels)
+
+    def auc(self) -> tuple[str, float] | None:
+        """Its name, and the AUC of the scores."""
+        auc = auc_of_counts(self._test.values, np.eye(2)[self._test.labels])
+        return None if auc is None else (self.name, auc)
+
+
+def _ids_of_rows(lists: Column) -> tuple[Array, Array]:
+    """The ids of lists, and the row of each; without padding."""
+    some = lists.values != 0
+    assert lists.offsets is not None
+    rows = np.repeat(np.arange(lists.rows), np.diff(lists.offsets))
+    return lists.values[some].astype(np.int64), rows[some]
+
+
+def _rates(counts: Array, mean: Any) -> Any:
+    """The rates of clicks by counts of label 0 and label 1, with so many rows of the mean rate."""
+    return (counts[:, 1] + PRIOR_ROWS * mean) / (counts.sum(axis=1) + PRIOR_ROWS)
+
+
+def _log_odds(rates: Any) -> Any:
+    return np.log(rates) - np.log1p(-rates)
 
 
 def auc_of_rates(train: Array, test: Array) -> float | None:
@@ -193,9 +258,7 @@ def auc_of_rates(train: Array, test: Array) -> float | None:
 
     Both are counts [values, 2]. None where what tests has one label alone.
     """
-    sizes = train.sum(axis=1)
-    mean = train[:, 1].sum() / max(1, sizes.sum())
-    rates = (train[:, 1] + PRIOR_ROWS * mean) / (sizes + PRIOR_ROWS)
+    rates = _rates(train, train[:, 1].sum() / max(1, train.sum()))
     found = np.flatnonzero(test.any(axis=1))
     return auc_of_counts(rates[found], test[found])
 

@@ -301,6 +301,79 @@ def test_click_logs_are_checked_alike(write_clicks, check):
     assert ("users without history", "train") not in values
 
 
+@pytest.fixture
+def write_lists(tmp_path):
+    """Write rows of 5 items; functions make vectors and lists of tags of labels."""
+
+    def write(vector_of, tags_of):
+        random = np.random.default_rng(0)
+        features = {
+            "label": Feature("int8"),
+            "item": Feature("int64", 5),
+            "item_pos": Feature("int64", 5, (3,)),
+            "taste": Feature("float32", None, (2,)),
+            "tags": Feature("int64", 12, (2,)),
+        }
+        for mapping, rows in (("train", 1000), ("test", 400)):
+            label = random.integers(0, 2, rows)
+            vectors = np.stack([random.normal(size=rows), vector_of(random, label)], axis=1)
+            table = {
+                "label": label.astype("int8"),
+                "item": random.integers(1, 6, rows),
+                "item_pos": [[int(item)] for item in random.integers(1, 6, rows)],
+                "taste": pa.FixedSizeListArray.from_arrays(vectors.astype("float32").ravel(), 2),
+                "tags": [[int(tag), 9] for tag in tags_of(random, label)],
+            }
+            pq.write_table(pa.table(table), tmp_path / f"{mapping}.parquet")
+        chunks = {
+            m: (Chunk("parquet", tuple(features), (f"{m}.parquet",)),) for m in ("train", "test")
+        }
+        channels = {
+            "label": ("label",),
+            "target_item_features": ("item",),
+            "positive_history": ("item_pos",),
+            "user_numerical": ("taste",),
+            "target_item_lists": ("tags",),
+        }
+        write_documents(tmp_path, FeatureSpec(features, chunks, channels))
+        return tmp_path
+
+    return write
+
+
+def any_number(random, label):
+    return random.normal(size=len(label))
+
+
+def any_tag(random, label):
+    return random.integers(1, 9, len(label))
+
+
+@pytest.mark.parametrize(
+    ("vector_of", "tags_of", "wanted"),
+    [
+        (any_number, any_tag, set()),
+        (lambda random, label: label, any_tag, {("AUC of it alone", "taste[1]")}),
+        (any_number, lambda random, label: 1 + label, {("AUC of it alone", "tags")}),
+    ],
+)
+def test_vectors_and_lists_tell_rows_apart_and_give_labels_away(
+    write_lists, check, vector_of, tags_of, wanted
+):
+    """The rows are alike but for them: there are 50 others."""
+    assert check(write_lists(vector_of, tags_of))[0] == wanted
+
+
+def test_rows_whose_tags_alone_differ_are_not_the_same(write_lists, check):
+    directory = write_lists(any_number, any_tag)
+    for file in (path := directory / "train.parquet"), directory / "test.parquet":
+        table = pq.read_table(file)
+        same = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(2 * len(table), "f4")), 2)
+        pq.write_table(table.set_column(3, "taste", same), file)
+    rows = pd.DataFrame(pq.read_table(path).to_pylist()).astype(str)
+    assert check(directory)[1]["repeated rows", "train"] == rows.duplicated().mean()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("twins", "is_new"), [(3, False), (3, True)])
 def test_users_have_the_samples_that_the_feed_makes(tmp_path, twins, is_new):
@@ -339,6 +412,7 @@ def test_users_have_the_samples_that_the_feed_makes(tmp_path, twins, is_new):
     ("column", "row", "value", "message"),
     [
         ("country", 210, 4, "row 61: column country"),
+        ("item_pos", 210, np.array([7, 51]), "row 61: column item_pos holds an id outside"),
         ("user", 3, None, "missing value"),
         ("label", 200, 2, "row 51: column label holds a label other than 0 and 1. Received: 2"),
     ],
@@ -347,7 +421,7 @@ def test_rows_that_cannot_be_are_refused_with_their_place(
     write, run_cli, column, row, value, message
 ):
     train = TRAIN[:300].astype({"user": "Int64"})
-    train.loc[row, column] = value
+    train.at[row, column] = value
     result = run_cli("data", "check", "--dataset_dir", write(train, TEST))
     assert message in str(result.exception)
 
@@ -382,7 +456,8 @@ def test_of_very_many_rows_a_share_has_all_its_repetitions():
 
 
 def test_users_are_checked_by_their_samples(tmp_path, check):
-    users = small_users.write_users_dataset(tmp_path / "users", [[[30, 12, 9], [7]], [[25]]])
+    lengths = [[[30, 12, 9], [7]], [[25]]]
+    users = small_users.write_users_dataset(tmp_path / "users", lengths, time_intervals="hours")
     _, values = check(users)
     assert values["rows of label 1", "train"] == values["rows of label 1", "test"] == 0.5
     assert values["positives per user", "test"] == 1
