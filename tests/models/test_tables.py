@@ -11,7 +11,10 @@ import pytest
 import tensorflow as tf
 from ranking_rows import ranking_schema
 
+from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models import DINBlock, OptionError, SIMBlock, build_model
+from merlin_sim.models.blocks.embeddings.feature_embedding import FeatureEmbedding
+from merlin_sim.parallel.ranks import collectives
 
 SMALL = {"embedding_dim": 4, "stage_two_mlp_dims": (8,)}
 SIM = {
@@ -113,6 +116,21 @@ def test_what_regularises_a_table_of_all_rows_or_the_batchs_counts(kept, make_sc
     chain.compile("adam", run_eagerly=True)
     tested = chain.test_step((columns, {"label": labels}))
     np.testing.assert_allclose(tested["loss_batch"], losses.total_loss, rtol=1e-5)
+
+
+def test_rows_of_several_ranks_regularise_a_table_as_those_of_one(make_schema, monkeypatch):
+    schema = make_schema().select_by_name(["user_0"])
+    table = table_of(schema, "user_0", l2_batch_regularization_factor=0.1)
+    embedding = FeatureEmbedding(schema, 4, {"user_0": table})
+
+    def regularised(*ids):
+        embedding({"user_0": tf.constant(ids)})
+        return sum(embedding.losses)
+
+    alone = regularised(1, 2, 3, 3)
+    monkeypatch.setattr(collectives, "joined", lambda: Ranks(0, 2))
+    mean = (regularised(1, 2) + regularised(3, 3)) / 2  # as losses are averaged over ranks
+    np.testing.assert_allclose(mean, alone, rtol=1e-5)
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from merlin.models.tf.core.base import Block
 from merlin.models.tf.inputs.embedding import EmbeddingTable
 from merlin.schema import ColumnSchema, Schema, Tags
 
+from ....parallel.ranks import collectives
 from ....schemas.channels import domain_of
 from ..checks import OptionError, check_positive
 from ..serialization import ConfiguredBlock, part_from, register_block, schema_from, schema_json
@@ -114,10 +115,14 @@ class FeatureEmbedding(Block):
         return outputs
 
     def _regularize(self, looked_up: Mapping[str, list[tf.Tensor]]) -> None:
-        """Add the losses of tables that regularise the vectors of a batch."""
+        """Add the losses of tables that regularise the vectors of a batch.
+
+        What a rank reads is its part of a sum, and losses are averaged over ranks.
+        """
         for domain, vectors in looked_up.items():
             factor = self.tables[domain].l2_batch_regularization_factor
             if factor > 0:
+                factor *= collectives.joined().size
                 self.add_loss(factor * tf.add_n([tf.reduce_sum(part**2) for part in vectors]))
 
     def get_config(self) -> dict[str, Any]:
