@@ -38,6 +38,9 @@ def batch_shares(global_batch_size: int, share: float, unit: int) -> BatchShares
 
     >>> batch_shares(100, 0.25, 2)
     BatchShares(new=76, old=24)
+
+    Raises:
+        MerlinSimError: where that is further than a quarter from the share.
     """
     units = global_batch_size // unit
     if units < 2:
@@ -46,6 +49,13 @@ def batch_shares(global_batch_size: int, share: float, unit: int) -> BatchShares
             f"both. Received: {global_batch_size}"
         )
     old = min(max(1, round(share * units)), units - 1) * unit
+    wanted = share * global_batch_size
+    if abs(old - wanted) > wanted / 4:
+        raise MerlinSimError(
+            f"`replay`: expected a share of a global batch of {global_batch_size} in parts of "
+            f"{unit} samples (ranks x candidates): the nearest is {old / global_batch_size:.4g}. "
+            f"Received: {share:g}. Larger batches come closer."
+        )
     return BatchShares(global_batch_size - old, old)
 
 

@@ -211,7 +211,7 @@ class RunConfig:
     replay: str | None = setting(
         None,
         "DIRECTORY:SHARE, an older dataset out of which this one grew, as days/monday:0.2: so much "
-        'of each batch is of its training rows; "": none.',
+        'of each batch, in parts that ranks share equally, is of its training rows; "": none.',
         off="",
     )
     known_rows_rate: float = setting(

@@ -92,6 +92,15 @@ def test_ranks_together_see_what_one_sees(place):
 
 def test_shares_are_whole_and_neither_is_nothing():
     assert batch_shares(40, 0.25, 1) == (30, 10)
-    assert batch_shares(40, 0.001, 4) == (36, 4) and batch_shares(40, 0.999, 4) == (4, 36)
+    assert batch_shares(40, 0.999, 4) == (4, 36)
     with pytest.raises(MerlinSimError, match="should be 8 or more with `replay`.*Received: 4"):
         batch_shares(4, 0.5, 4)
+
+
+def test_a_share_that_ranks_cannot_have_is_refused():
+    assert [batch_shares(256, 0.1, 16 * ranks).old for ranks in (1, 2)] == [32, 32]
+    nearest = r"batch of 256 in parts of 64 samples.*nearest is 0\.25\. Received: 0\.1"
+    with pytest.raises(MerlinSimError, match=nearest):
+        batch_shares(256, 0.1, 16 * 4)
+    with pytest.raises(MerlinSimError, match=r"`replay`.*nearest is 0\.1\. Received: 0\.001"):
+        batch_shares(40, 0.001, 4)
