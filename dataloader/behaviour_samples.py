@@ -11,9 +11,10 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from ..foundation.batch_names import HISTORY_END
+from ..foundation.hashing import WITHOUT_ID
 from ..foundation.in_xla import search_sorted
 from ..schemas.channels import NEGATIVE_HISTORY, POSITIVE_HISTORY
-from .draws import WITHOUT_ID, row_key, sample_key, user_key
+from .draws import row_key, sample_key, user_key
 from .sample_columns import Ranks, SampleColumns
 
 Batch = tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor]
@@ -23,7 +24,7 @@ one over the samples that are there."""
 
 TIMES, KNOWN = "times", "known"
 SEEN, LABEL, NOW = "seen", "label", "now"
-STORED, EARLIER = "stored", "earlier"
+STORED, EARLIER, HASH = "stored", "earlier", "hash"
 OCCURRENCES = "occurrences_{}"
 
 
@@ -54,7 +55,8 @@ class Users(NamedTuple):
     of the history. ``occurrences_N``: of the target item's feature N,
     ``id * (interactions + 1) + place`` of all, ascending, where they are counted.
     [users] ``stored``: which row of the files each is, where these are not all;
-    ``earlier``: how many samples a user had before the first position."""
+    ``earlier``: how many samples a user had before the first position; ``hash``: of the key of a
+    user without an id."""
 
 
 class BehaviourSamples(tf.Module):
@@ -209,8 +211,10 @@ class BehaviourSamples(tf.Module):
         return made, weights * tf.reshape(own, shape), weights
 
     def _numbers_of(self, users: Users, row: tf.Tensor) -> tf.Tensor:
-        """Return what :func:`~.draws.tell_users_apart` does, of users by their places here."""
+        """Tell users apart, by their places here: see ``tell_users_apart`` in ``hashing.py``."""
         ids = tf.cast(tf.gather(users.features[self.columns.user], row), tf.int64)
+        if HASH in users.more:
+            return tf.where(ids > 0, ids, tf.gather(users.more[HASH], row))
         stored = users.more.get(STORED)
         in_files = row if stored is None else tf.gather(stored, row)
         return tf.where(ids > 0, ids, in_files + WITHOUT_ID)

@@ -26,19 +26,6 @@ FRESH_SALT = 0xF2E54
 AGAIN_SALT = 0xA6A12
 PLACE_SALT = 0x91ACE
 SEED_BITS = 0xFFFFFFFFFFFFFFFF
-WITHOUT_ID = 1 << 40
-"""Added to the row of a user without an id, it makes a number that is no id."""
-
-
-def tell_users_apart(ids: npt.NDArray[Any], rows: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Return a number for each user: the id or, where there is none, one made of the row.
-
-    Many users have no id: all that a workflow was not fitted on.
-
-    >>> tell_users_apart(np.array([7, 0]), np.array([0, 1])).tolist()
-    [7, 1099511627777]
-    """
-    return np.where(ids > 0, ids, rows + WITHOUT_ID).astype(np.int64)
 
 
 def fresh_seed(seed: int, epoch: int) -> int:

@@ -24,10 +24,10 @@ from merlin.schema import Schema
 
 from ..foundation.exceptions import MerlinSimError
 from ..foundation.gpus import first_line, short_of_memory
+from ..foundation.hashing import tell_users_apart
 from ..schemas.dataset import DatasetDirectory
 from .background import Background
 from .behaviour_samples import Batch
-from .draws import tell_users_apart
 from .epoch_plan import EpochPlan, planned_steps, slots, steps_entries
 
 Array = npt.NDArray[Any]
@@ -237,12 +237,9 @@ class Loader(merlin.dataloader.tensorflow.Loader):
     def users_of(self, ids: Array, step: int, given: Step) -> Array:
         """Return numbers that tell the users of a batch's samples apart, without shuffling.
 
-        A user is known by its id. One without an id is known by its row; of stored samples, each of
-        which may be of another user, by the sample's.
+        A user is known by its id. Of stored samples, each without one counts as another user's.
         """
-        if ids.min(initial=1) > 0:
-            return ids
-        return tell_users_apart(ids, self.places(step, given)[0])
+        return tell_users_apart(ids, None, self.places(step, given)[0])
 
     @cached_property
     def are_resident(self) -> bool:

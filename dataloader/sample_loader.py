@@ -13,9 +13,10 @@ import tensorflow as tf
 
 from ..foundation.exceptions import MerlinSimError
 from ..foundation.gpu_forms import has_gpu_forms
+from ..foundation.hashing import tell_users_apart
 from ..schemas.channels import USER_FEATURES
 from ..schemas.dataset import DatasetDirectory
-from .behaviour_samples import LABEL, STORED, BehaviourSamples
+from .behaviour_samples import HASH, LABEL, STORED, BehaviourSamples
 from .draws import fresh_seed, place_seed
 from .epoch_plan import ORDER_OF_SEGMENTS, EpochPlan, Segmentation, each_of
 from .loader import Array, Block, Loader, Step
@@ -168,6 +169,20 @@ class SampleLoader(Loader):
     def places(self, step: int, given: Step) -> tuple[Array, Array | None]:
         """Whose the samples of this rank's batch are, and their positions."""
         del step  # what is given says it
+        rows, positions = self._rows_of(given)
+        stored = given.data.more.get(STORED)
+        return (rows if stored is None else stored.numpy()[rows]).astype(np.int64), positions
+
+    def users_of(self, ids: Array, step: int, given: Step) -> Array:
+        """See :class:`~.loader.Loader`; a user without an id is known by a hash, or by its row."""
+        hashes = given.data.more.get(HASH)
+        if hashes is None:
+            return super().users_of(ids, step, given)
+        rows, _ = self._rows_of(given)
+        return tell_users_apart(ids, hashes.numpy()[rows], rows)
+
+    def _rows_of(self, given: Step) -> tuple[Array, Array]:
+        """Whose the samples of a batch are, by their places on the device, and their positions."""
         entries = given.order.numpy()[:, int(given.number)]
         entries = entries[entries >= 0]
         codes, of_position = self.make_samples.codes, self.segmentation.of_position
@@ -180,9 +195,7 @@ class SampleLoader(Loader):
             )
             places = np.repeat(places, samples)
         rows = given.data.rows.numpy()[places]
-        positions = places - given.data.first_targets.numpy()[rows]
-        stored = given.data.more.get(STORED)
-        return (rows if stored is None else stored.numpy()[rows]).astype(np.int64), positions
+        return rows, places - given.data.first_targets.numpy()[rows]
 
     def whole(self, given: Step) -> Any:
         """Make a batch for a loop of one's own: of users x candidates with its weights."""

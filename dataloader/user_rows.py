@@ -23,7 +23,18 @@ from ..schemas.dataset import DatasetDirectory
 from ..schemas.parquet import require_whole_footer
 from ..schemas.users_layout import JOINS, OF_USERS, POSITIVE, SAMPLE, UsersLayout
 from .arrow_columns import decode
-from .behaviour_samples import EARLIER, KNOWN, LABEL, NOW, OCCURRENCES, SEEN, STORED, TIMES, Users
+from .behaviour_samples import (
+    EARLIER,
+    HASH,
+    KNOWN,
+    LABEL,
+    NOW,
+    OCCURRENCES,
+    SEEN,
+    STORED,
+    TIMES,
+    Users,
+)
 from .row_check import READ_ERRORS, DataError, readable
 from .sample_columns import BY_SECONDS, CHANGED, SampleColumns, id_type
 from .stored_rows import of_file, version
@@ -221,8 +232,8 @@ class UserRows:
 
     @cached_property
     def _columns(self) -> list[str]:
-        before = [self.layout.samples_before] if self.layout.samples_before else []
-        return list(dict.fromkeys([*self.largest, *self._positions, *before, *self._lists]))
+        more = filter(None, (self.layout.samples_before, self.layout.user_hash))
+        return list(dict.fromkeys([*self.largest, *self._positions, *more, *self._lists]))
 
     @property
     def bytes_of_interaction(self) -> int:
@@ -339,6 +350,8 @@ class UserRows:
             of_positions[name] = self.moments[name].ranks(more[TIMES])
         if layout.samples_before is not None:
             more[EARLIER] = single[layout.samples_before]
+        if layout.user_hash is not None:
+            more[HASH] = single[layout.user_hash]
         targets = items
         if found.places is None:
             of_positions.pop(NOW, None)  # the same as the times of the history
@@ -406,6 +419,8 @@ class UserRows:
             more[TIMES] = filled(block.more[TIMES], history, tf.float64)
         if EARLIER in block.more:
             more[EARLIER] = filled(block.more[EARLIER], users, tf.int64)
+        if HASH in block.more:
+            more[HASH] = filled(block.more[HASH], users, tf.int64)
         if self.layout.negatives_not_in_history:
             of_item = np.repeat(np.arange(count), np.diff(block.starts))
             known = np.sort(of_item * (self.last_item + 1) + block.items)

@@ -22,6 +22,8 @@ ORDER_SALT = np.uint64(0x02DE2)
 TWIN_SALT = np.uint64(0x7713)
 CROSS_SALT = 0xC205
 UNIT = 1.0 / (1 << 53)
+WITHOUT_ID = 1 << 40
+"""What tells a user without an id apart is a number from here on; no id is so large."""
 
 
 @numba.njit(cache=True, nogil=True)
@@ -109,3 +111,26 @@ def hash_keys(keys: pa.Array) -> npt.NDArray[np.uint64]:
     numbers = keys.to_numpy(zero_copy_only=False).astype(np.int64).astype(np.uint64)
     mixed: npt.NDArray[np.uint64] = _mix_all(numbers)
     return mixed
+
+
+def hashes_without_id(ids: npt.NDArray[Any], keys: pa.Array) -> npt.NDArray[np.int64]:
+    """Return a number from :data:`WITHOUT_ID` on for each key without an id, and 0 for others.
+
+    >>> hashes_without_id(np.array([3, 0]), pa.array(["a", "b"])).tolist()[0]
+    0
+    """
+    hashed = (hash_keys(keys) >> np.uint64(1)).astype(np.int64) | WITHOUT_ID
+    return np.where(ids > 0, 0, hashed)
+
+
+def tell_users_apart(
+    ids: npt.NDArray[Any], hashes: npt.NDArray[Any] | None, rows: npt.NDArray[Any]
+) -> npt.NDArray[np.int64]:
+    """Return a number for each user: the id, or the hash, or one made of the row.
+
+    Many users have no id: all that a workflow was not fitted on.
+
+    >>> tell_users_apart(np.array([7, 0]), None, np.array([0, 1])).tolist()
+    [7, 1099511627777]
+    """
+    return np.where(ids > 0, ids, rows + WITHOUT_ID if hashes is None else hashes)

@@ -90,8 +90,8 @@ def wanted_of_users(
         name: Kind(name in layout.per_interaction, "float32" if name in numbers else "int64")
         for name in sorted(features)
     }
-    before = [] if layout.samples_before is None else [layout.samples_before]
-    wanted |= dict.fromkeys([*positions, *before], ID_OF_ROW)
+    more = filter(None, (layout.samples_before, layout.user_hash))
+    wanted |= dict.fromkeys([*positions, *more], ID_OF_ROW)
     wanted |= {
         name: wanted[name]._replace(is_list=True) if name in wanted else IDS_OF_ROW
         for name in layout.lists

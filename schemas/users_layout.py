@@ -48,12 +48,14 @@ ROLES = "roles"
 """A key that is there where not every interaction is a positive sample and joins the history."""
 SAMPLES_BEFORE = "samples_before"
 """A key that is there where users had samples in an earlier dataset."""
+USER_HASH = "user_hash"
+"""A key that is there where users may have no id."""
 PER_INTERACTION, ITEM_COLUMNS, ITEM_CHANGES, CHANGED_AT, CROSSES, ENCODINGS, LIFETIME_COUNTS = (
     "per_interaction", "item_columns", "item_changes", "changed_at", "crosses", "encodings",
     "lifetime_counts",
 )  # fmt: skip
 """Keys that are there where features need them."""
-COLUMN_KEYS = (SAME_TIME, ROLES, SAMPLES_BEFORE, CHANGED_AT)
+COLUMN_KEYS = (SAME_TIME, ROLES, SAMPLES_BEFORE, USER_HASH, CHANGED_AT)
 MAY_BE_MISSING = {
     PER_POSITIVE, NOT_IN_HISTORY, TIMES, *COLUMN_KEYS, PER_INTERACTION, ITEM_COLUMNS, ITEM_CHANGES,
     CROSSES, ENCODINGS, LIFETIME_COUNTS,
@@ -145,6 +147,10 @@ class UsersLayout:
 
     samples_before: str | None = None
     """The column that says how many samples a user had in earlier datasets: draws count on."""
+
+    user_hash: str | None = None
+    """The column with a hash of the key of each user who has no id, above 2^40, and 0 of others: it
+    tells them apart. None where their places among the rows do."""
 
     per_interaction: tuple[str, ...] = ()
     """User features, contexts and numbers that are lists: an interaction has a value of its own."""

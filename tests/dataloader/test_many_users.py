@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +47,8 @@ def write_many(directory, users, length):
     for name in ("feature_spec.yaml", "schema.pbtxt", "metadata.json"):
         (directory / name).unlink()
     schema = samples_schema(COLUMNS, sizes, RULES.max_sequence_length)
-    write_documents(directory, users_spec(schema, users_layout_of(COLUMNS, RULES), [path]))
+    layout = replace(users_layout_of(COLUMNS, RULES), user_hash=None)  # all have ids
+    write_documents(directory, users_spec(schema, layout, [path]))
     return directory
 
 

@@ -17,7 +17,7 @@ from merlin.io import Dataset
 from merlin.schema import ColumnSchema, Schema, Tags
 
 from ...foundation.exceptions import MerlinSimError, UnfitNumberError
-from ...foundation.hashing import hash_keys
+from ...foundation.hashing import hash_keys, hashes_without_id
 from ...schemas.item_table import ID
 from ...schemas.users_layout import SAMPLE, UsersLayout
 from ..behaviour_columns import (
@@ -402,6 +402,8 @@ class GroupHistories(StatOperator):
             found |= dict.fromkeys(names, ("int64", False))
         if layout.samples_before is not None:
             found[layout.samples_before] = ("int64", False)
+        if layout.user_hash is not None:
+            found[layout.user_hash] = ("int64", False)
         found[layout.history] = ("int64", True)
         for of_row, dtype in (
             (layout.times, "float64"),
@@ -670,6 +672,11 @@ class GroupHistories(StatOperator):
                 found[name] = self._number(frame, name)[lasts if changes else users]
         if layout.samples_before is not None:
             found[layout.samples_before] = _numbers(frame, EARLIER)[users]
+        if layout.user_hash is not None:
+            keys = _keys(frame, columns.user + RAW).take(pa.array(on_host(users)))
+            found[layout.user_hash] = xp.asarray(
+                hashes_without_id(on_host(self._ids(frame, columns.user)[users]), keys)
+            )
         return found | self._positions(self._samples(kept), kept)
 
     def _samples(self, kept: Ordered) -> SamplePlaces:

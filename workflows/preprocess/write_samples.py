@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import tensorflow as tf
 
-from ...dataloader.behaviour_samples import EARLIER, Batch, BehaviourSamples, Users
-from ...dataloader.draws import place_seed, tell_users_apart
+from ...dataloader.behaviour_samples import EARLIER, HASH, Batch, BehaviourSamples, Users
+from ...dataloader.draws import place_seed
 from ...dataloader.epoch_plan import Segmentation
 from ...dataloader.sample_columns import SampleColumns
 from ...dataloader.user_rows import UserBlock, UserRows
@@ -24,6 +24,7 @@ from ...foundation.hashing import (
     mix_arrays,
     row_key_arrays,
     sample_key_arrays,
+    tell_users_apart,
 )
 from ...foundation.progress import Narrator
 from ...schemas.channels import HISTORY_TIME_INTERVALS, LABEL, NEGATIVE_HISTORY, POSITIVE_HISTORY
@@ -169,7 +170,7 @@ class SamplesOfUsers:
     def _users(self) -> Numbers:
         features = self.users.block.features
         ids = features[self.users.samples.columns.user]
-        return tell_users_apart(ids, np.arange(len(ids)))
+        return tell_users_apart(ids, self.users.block.more.get(HASH), np.arange(len(ids)))
 
     def _places(self, entries: Numbers) -> tuple[Numbers, Numbers, Numbers, Numbers]:
         """Whose samples are, their positions, labels, and which negatives they are."""

@@ -103,7 +103,8 @@ def write_users_dataset(
     pq.write_table(pa.table(item_table()), directory / "categories/thing.parquet")
     sizes = {"user": max(1, first - 1), "country": COUNTRIES, "thing": ITEMS, "kind": KINDS}
     schema = samples_schema(columns, sizes, rules.max_sequence_length)
-    write_documents(directory, users_spec(schema, users_layout_of(columns, rules), names))
+    layout = replace(users_layout_of(columns, rules), user_hash=None)  # all have ids
+    write_documents(directory, users_spec(schema, layout, names))
     return directory
 
 
