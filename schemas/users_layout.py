@@ -49,7 +49,7 @@ ROLES = "roles"
 SAMPLES_BEFORE = "samples_before"
 """A key that is there where users had samples in an earlier dataset."""
 USER_HASH = "user_hash"
-"""A key that is there where users may have no id."""
+"""A key that may be missing, for none."""
 PER_INTERACTION, ITEM_COLUMNS, ITEM_CHANGES, CHANGED_AT, CROSSES, ENCODINGS, LIFETIME_COUNTS = (
     "per_interaction", "item_columns", "item_changes", "changed_at", "crosses", "encodings",
     "lifetime_counts",

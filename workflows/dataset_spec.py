@@ -28,7 +28,7 @@ from .behaviour_columns import LABEL as LABEL_COLUMN
 from .behaviour_columns import BehaviourColumns
 from .feature import INTERACTION, ITEM, LIFETIME, RECENCY, TARGET_SUFFIX
 from .fitted_numbers import FittedNumbers
-from .rules import ALL_ROWS, LATEST, SampleRules
+from .rules import LATEST, SampleRules
 from .vocabularies import CATEGORIES
 
 LABEL_DTYPE = "int8"  # as in the published parquet; the loader and Keras take it as it is
@@ -145,7 +145,7 @@ def users_layout_of(
         same_time=named("same_time_before") if columns.moments else None,
         roles=named("role") if columns.roles else None,
         samples_before=named("samples_before") if columns.continued else None,
-        user_hash=named("user_hash") if rules.fit_on != ALL_ROWS or columns.continued else None,
+        user_hash=named("user_hash"),
         per_interaction=per_interaction(columns, rules),
         item_columns=of_item,
         item_changes={name: f"{ITEM_CHANGES}/{name}.parquet" for name in changing},

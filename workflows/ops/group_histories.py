@@ -674,6 +674,8 @@ class GroupHistories(StatOperator):
             found[layout.samples_before] = _numbers(frame, EARLIER)[users]
         if layout.user_hash is not None:
             keys = _keys(frame, columns.user + RAW).take(pa.array(on_host(users)))
+            if pa.types.is_dictionary(keys.type):
+                keys = keys.dictionary_decode()
             found[layout.user_hash] = xp.asarray(
                 hashes_without_id(on_host(self._ids(frame, columns.user)[users]), keys)
             )

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from ...foundation.exceptions import MerlinSimError, SpecError
 from ...foundation.files import check_apart, copy_directory, staged_directory
+from ...foundation.hashing import WITHOUT_ID
 from ...foundation.progress import Narrator, Report, Silence
 from ...schemas.channels import (
     LABEL,
@@ -161,6 +162,7 @@ class SamplesTranscoder:
             negatives=rules.drawn_by,
             seed=rules.seed if self.seed is None else self.seed,
             negatives_not_in_history=rules.negatives_not_in_history,
+            user_hash="user_hash",
         )
 
     def _largest(self, name: str) -> int:
@@ -237,6 +239,8 @@ def _write_histories(
     single = dict(features)
     for mapping, ends in histories.ranges().items():
         single |= dict(zip(layout.positions[mapping], ends, strict=True))
+    if layout.user_hash is not None:  # rows have no keys, and one user at most no id
+        single[layout.user_hash] = np.where(histories.users > 0, 0, WITHOUT_ID)
 
     def table(first: int, stop: int) -> pa.Table:
         columns = {name: pa.array(values[first:stop]) for name, values in single.items()}
