@@ -11,11 +11,7 @@ import pandas as pd
 
 def rows_of(dataset: Path, mapping: str) -> Counter:
     """How often each row of a mapping stands in a dataset."""
-    return rows_of_frame(pd.read_parquet(dataset / mapping))
-
-
-def rows_of_frame(frame: pd.DataFrame) -> Counter:
-    """How often each row stands in a frame."""
+    frame = pd.read_parquet(dataset / mapping)
     return Counter(
         tuple(tuple(value) if np.ndim(value) else value for value in row)
         for row in frame.itertuples(index=False)

@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
-from stored_samples import keys_of, rows_of_frame
+from stored_samples import keys_of, rows_of
 
 from merlin_sim.foundation.digest import DIGEST, with_own_digest
 from merlin_sim.workflows.preprocess import preprocess_log
@@ -32,15 +32,6 @@ def some_log(rows=900, users=60, seed=0) -> pd.DataFrame:
         }
     )
     return log[(log["who"] % 7 != 0) | (log["when"] < HALF)].reset_index(drop=True)
-
-
-def rows_of(dataset, mapping):
-    """Rows of a mapping; of users without an id only positives: each dataset draws theirs anew."""
-    rows = pd.read_parquet(dataset / mapping)
-    rows = rows[(rows["who"] > 0) | (rows["label"] == 1)].copy()
-    for name in rows.filter(like="_neg"):
-        rows[name] = rows[name].where(rows["who"] > 0, None)
-    return rows_of_frame(rows)
 
 
 @pytest.fixture(scope="module")
