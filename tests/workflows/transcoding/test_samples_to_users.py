@@ -93,7 +93,7 @@ def rows_of(directory):
 def user(number, item, train, test, land=1):
     return {
         "user": number, "land": land, "train_begin": train[0], "train_end": train[1],
-        "test_begin": test[0], "test_end": test[1], "item": item,
+        "test_begin": test[0], "test_end": test[1], "item": item, "user_hash": 0,
     }  # fmt: skip
 
 
