@@ -131,6 +131,11 @@ def split_binary_spec(spec: FeatureSpec) -> FeatureSpec:
         if feature is not None and feature.cardinality == "auto":
             expected = "a number (to parquet, `data transcode` counts the ids)"
             problems.append(spec.problem(("feature_spec", name, "cardinality"), expected, "auto"))
+    in_channels = {name for names in spec.channel_spec.values() for name in names}
+    for name in spec.feature_spec:
+        if name not in in_channels:
+            expected = f"a feature of a channel ({SPLIT_BINARY} has no place for others)"
+            problems.append(spec.problem(("feature_spec", name), expected, "no channel"))
     if problems:
         raise SpecError(spec.path or "the dataset", problems)
     features = {}

@@ -115,10 +115,13 @@ def test_what_cannot_be_written_is_refused(dataset, tmp_path, sim_dataset):
         transcode(sim_dataset, tmp_path / "out", "split_binary")
     spec = read_spec(dataset / "feature_spec.yaml")
     auto = {**spec.feature_spec, "category_0": Feature("int64", "auto")}
-    with pytest.raises(MerlinSimError, match="cardinality: expected a .*number"):
-        Transcoder(replace(spec, feature_spec=auto), dataset, to="split_binary").transcode(
-            tmp_path / "out"
-        )
+    free = {name: names for name, names in spec.channel_spec.items() if name != "numerical"}
+    for changed, said in (
+        (replace(spec, feature_spec=auto), "cardinality: expected a .*number"),
+        (replace(spec, channel_spec=free), "feature_spec.number_0: expected .*, got no channel"),
+    ):
+        with pytest.raises(MerlinSimError, match=said):
+            Transcoder(changed, dataset, to="split_binary").transcode(tmp_path / "out")
 
 
 def test_numbers_that_float16_does_not_hold_are_refused(dataset, tmp_path):
