@@ -9,6 +9,7 @@ from .channels import contract_named, require_channels
 from .dataset import DatasetDirectory
 from .feature_spec import FeatureSpec
 from .spec_file import check_feature_spec, read_feature_spec, read_spec
+from .users_layout import users_problems
 
 
 def load_spec(path: Path, *, check_files: bool = True, model: str | None = None) -> FeatureSpec:
@@ -29,11 +30,12 @@ def load_spec(path: Path, *, check_files: bool = True, model: str | None = None)
     if carried_spec(schema)[0] is None:
         require_channels(schema, str(path), model)
     elif spec.source_spec:
-        problems += check_feature_spec(spec, path.parent if check_files else None)
+        directory = path.parent if check_files else None
+        problems += check_feature_spec(spec, directory) + users_problems(spec, directory)
     if model is not None:
         problems += contract_named(model).problems(spec)
     if problems:
-        raise SpecError(path, problems)
+        raise SpecError(path, list(dict.fromkeys(problems)))
     return spec
 
 

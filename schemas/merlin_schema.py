@@ -83,19 +83,20 @@ def to_feature_spec(schema: Schema) -> FeatureSpec:
 
 
 def carried_spec(schema: Schema) -> tuple[FeatureSpec | None, Schema]:
-    """Return the spec that a schema carries, if it does, and the schema without it."""
-    first = next(iter(schema.column_schemas.values()), None)
-    document = first.properties.get(SPEC_PROPERTY) if first is not None else None
-    if first is None or not isinstance(document, str):
-        return None, schema
-    try:
-        spec = spec_from_plain(json.loads(document))
-    except (ValueError, RecursionError, MerlinSimError):  # a property of another tool
-        return None, schema
-    if not spec.feature_spec:
-        return None, schema
-    others = list(schema.column_schemas.values())[1:]
-    return spec, Schema([without_property(first, SPEC_PROPERTY), *others])
+    """Return the spec that a column of a schema carries, if one does, and the schema without it."""
+    columns = list(schema.column_schemas.values())
+    for place, column in enumerate(columns):
+        document = column.properties.get(SPEC_PROPERTY)
+        if not isinstance(document, str):
+            continue
+        try:
+            spec = spec_from_plain(json.loads(document))
+        except (ValueError, RecursionError, MerlinSimError):  # a property of another tool
+            continue
+        if spec.feature_spec:
+            columns[place] = without_property(column, SPEC_PROPERTY)
+            return spec, Schema(columns)
+    return None, schema
 
 
 def with_properties(column: ColumnSchema, properties: Mapping[str, Any]) -> ColumnSchema:

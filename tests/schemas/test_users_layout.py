@@ -14,10 +14,12 @@ from hypothesis import given
 from small_users import write_users_dataset
 
 from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.schemas.convert import load_spec
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.schemas.feature_spec import Chunk
 from merlin_sim.schemas.fingerprint import fingerprint
 from merlin_sim.schemas.merlin_schema import to_feature_spec, to_merlin_schema
+from merlin_sim.schemas.schema_file import write_schema
 from merlin_sim.schemas.spec_file import read_spec
 from merlin_sim.schemas.users_layout import users_layout, users_problems
 from merlin_sim.workflows.behaviour_columns import BehaviourColumns
@@ -286,3 +288,13 @@ def test_lists_in_the_place_of_names_are_problems(change, key):
     change(stated)
     problems = users_problems(replace(spec_with_all(), metadata={"users": stated}), None)
     assert any(key in str(problem) for problem in problems)
+
+
+def test_a_schema_is_held_to_what_the_spec_that_it_carries_says_of_users(tmp_path):
+    spec, schema = spec_with_all(), tmp_path / "users.pbtxt"
+    write_schema(to_merlin_schema(spec), schema)
+    assert load_spec(schema, check_files=False) == spec
+    stated = {**spec.metadata["users"], "negatives": "foo"}
+    write_schema(to_merlin_schema(replace(spec, metadata={"users": stated})), schema)
+    with pytest.raises(MerlinSimError, match="metadata.users.negatives: expected .*'foo'"):
+        load_spec(schema, check_files=False)

@@ -118,6 +118,10 @@ def test_an_edit_in_a_schema_is_carried_out_on_the_spec_it_carries():
     assert "user_id" not in without.feature_spec
     assert without.channel_spec["user_features"] == ()
     assert "user_id" not in without.source_spec["train"][0].features
+    first, *others = to_merlin_schema(spec).column_schemas.values()
+    moved = to_feature_spec(through_file(Schema([*others, first])))
+    assert moved.source_spec == spec.source_spec
+    assert moved.metadata["made"] == "by us"
 
 
 def test_an_added_column_leaves_features_of_no_channel_where_they_are():
