@@ -42,7 +42,7 @@ class Samples(NamedTuple):
 
     labels: np.ndarray
     users: np.ndarray
-    """Their rows among the users, as those who only test have no id. Of stored rows: their own."""
+    """Their rows among the users, as those who only test have no id. Of stored rows: the ids."""
     targets: np.ndarray
     """The targets' ids, a column for each feature, the item first."""
     newest: np.ndarray
@@ -71,7 +71,8 @@ def read_samples(dataset: Any, mapping: str) -> Samples:
     numbers = channels.get("target_item_numerical", [])
     endings = (LIFETIME + TARGET_SUFFIX, f"_{RECENCY}{TARGET_SUFFIX}")
     read = [name for ending in endings for name in numbers if name.endswith(ending)]
-    columns = [*channels["label"], *targets, *read, *histories]
+    of_ids = channels["user_features"][:1] if dataset.users is None else []
+    columns = [*channels["label"], *of_ids, *targets, *read, *histories]
     feed = open_loader(dataset, mapping, columns, ROWS, Ranks())
     length = int(dataset.spec.feature_spec[histories[0]].dimensions[0])
     counts = HistoryCounts(length)
@@ -90,6 +91,8 @@ def read_samples(dataset: Any, mapping: str) -> Samples:
         newest = np.stack([batch[name].numpy()[:, -RECENT:] for name in histories], axis=2)
         target = np.stack([batch[name].numpy() for name in targets], axis=1)
         users = feed.places(step, given)[0]
+        if of_ids:
+            users = feed.users_of(batch[of_ids[0]].numpy(), step, given)
         parts.append((labels.numpy(), users, target, newest, count(batch).numpy(), known))
     return Samples(*map(np.concatenate, zip(*parts, strict=True)))
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from baselines.count_trees import Samples, fit_regression, of_others, tables
+from baselines.count_trees import Samples, fit_regression, of_others, read_samples, tables
 from baselines.impressions_log import impressions
 from bench_quality import Scored, Trial, Trials
 from in_process import run
@@ -16,6 +16,7 @@ from measuring.quality_logs import IMPRESSIONS_TEST, IMPRESSIONS_VALIDATION, LOG
 from measuring.quality_models import COUNTS, RECENCY, TREES
 from measuring.quality_table import Outcome, read_outcomes, summarize
 
+from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.training.evaluation.scored_rows import exact_auc
 
 
@@ -72,6 +73,15 @@ def test_a_user_is_judged_by_what_others_did():
     assert share == pytest.approx([(2 + 20 * 2 / 3) / 22, (1 + 20 / 2) / 21])
     # After 3 came 7 once of two 7s in user 1's samples, and once of one in user 0's.
     assert most == pytest.approx([1 / np.sqrt(2), 1.0]) and mean == pytest.approx(most / 10)
+
+
+@pytest.mark.slow
+def test_users_of_stored_rows_are_known_by_their_ids(sim_dataset):
+    dataset = DatasetDirectory.open(sim_dataset)
+    rows = pd.concat(map(pd.read_parquet, dataset.files("train")))
+    user = dataset.channels["user_features"][0]
+    assert dataset.users is None and rows[user].duplicated().any()
+    np.testing.assert_array_equal(read_samples(dataset, "train").users, rows[user])
 
 
 def test_no_score_betters_the_oracle_of_the_impressions():
