@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -12,8 +13,10 @@ from merlin.models.tf.inputs.embedding import EmbeddingTable
 from merlin.schema import Schema
 
 from ..foundation.batch_names import OFFSETS, VALUES
+from ..foundation.ranks import Ranks
 from ..parallel.checkpoints.checkpoint_files import MANIFEST, CheckpointError, SavedCheckpoint
 from ..parallel.checkpoints.checkpoint_store import CheckpointStore
+from ..parallel.ranks import collectives
 from .blocks.checks import OptionError
 from .blocks.embeddings.spread_tables import TablePart, table_parts
 
@@ -133,6 +136,31 @@ def named_variables(model: tf.Module) -> dict[str, tf.Variable]:
             raise ValueError(f"no attribute of {type(model).__name__} leads to {variable.name}")
         names["/".join(path)] = variable
     return names
+
+
+def average_untrained(model: tf.Module, ranks: Ranks) -> None:
+    """Average what ranks have changed apart without training it, as moving statistics of a layer.
+
+    All ranks call this, before they score or save what then is one model.
+    """
+    if ranks.size == 1:
+        return
+    trained, parts = {_identity(v) for v in model.trainable_variables}, table_parts(model)
+    untrained = {
+        name: variable
+        for name, variable in named_variables(model).items()
+        if variable.dtype.is_floating
+        and _identity(variable) not in trained
+        and variable.ref() not in parts
+    }
+    if not untrained:
+        return
+    # Of what is equal everywhere, as a frozen table, nothing travels and no rounding changes it.
+    own = {name: zlib.crc32(v.numpy().tobytes()) for name, v in untrained.items()}
+    everywhere = collectives.gather_objects(own, ranks)
+    for name, variable in untrained.items():
+        if any(theirs[name] != own[name] for theirs in everywhere):
+            variable.assign(collectives.average(variable.read_value(), f"untrained/{name}", ranks))
 
 
 def counted_names(model: tf.Module) -> set[str]:

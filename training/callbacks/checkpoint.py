@@ -15,6 +15,7 @@ import tensorflow as tf
 from ...foundation.exceptions import MerlinSimError
 from ...models.compiled_metrics import states_over_ranks
 from ...models.loader_steps import FitProgress
+from ...models.saving import average_untrained
 from ...parallel.checkpoints.checkpoint_files import write_alone
 from ...parallel.checkpoints.checkpoint_store import CheckpointStore
 from ...parallel.ranks import collectives
@@ -192,6 +193,7 @@ class Checkpoint(Callback):
         if self.directory is None:
             return
         progress, state, ranks = self.progress, self.state, collectives.joined()
+        average_untrained(state.model, ranks)
         position = (progress.epoch + 1, 0) if ends_epoch else (progress.epoch, progress.step)
         kept = {n: _get_state(c) for n, c in _stateful(progress.callbacks).items()}
         state.position = Position(*position, progress.steps, kept)

@@ -13,6 +13,7 @@ from ...dataloader.loader import Loader
 from ...dataloader.open_loader import open_scored, user_column
 from ...foundation.exceptions import MerlinSimError
 from ...models.family import METRICS
+from ...models.saving import average_untrained
 from ...parallel.ranks import collectives
 from ...schemas.dataset import DatasetDirectory
 from ..evaluation.best_so_far import HOW_TO_VALIDATE, VALIDATION, BestSoFar
@@ -200,6 +201,7 @@ class Evaluation(Callback):
         """Score what is held out, if that was not done since the last step; all ranks call this."""
         steps = self.progress.steps
         if self.last is None or self.last.steps != steps:
+            average_untrained(self.model, collectives.joined())
             found = {mapping: self._evaluate_on(mapping) for mapping in self.held_out}
             metrics: dict[str, Any] = {}
             for mapping, (evaluation, extra) in found.items():

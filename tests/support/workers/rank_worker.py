@@ -253,6 +253,7 @@ def run_command(words: list[str]) -> str | None:
 
 
 def main() -> None:
+    sys.path.append(str(Path(__file__).parents[1] / "models"))  # whose families commands name
     job = json.loads(sys.argv[1])
     dataset, folder, alone = (Path(job[name]) for name in ("dataset", "folder", "alone"))
     ranks = collectives.start()

@@ -17,6 +17,7 @@ import spread_worker
 from evaluated import evaluation_of
 from grown_dataset import write_keyed_dataset
 from in_process import run as run_here
+from logistic_family import write_logistic_dataset
 from processes import MODEL, entries, horovodrun, losses, run
 from rank_worker import CASES, RESUMED, metrics, resume, run_cases
 from ranking_rows import write_ranking_dataset
@@ -24,8 +25,10 @@ from small_users import write_users_dataset
 from warm import warm
 
 from merlin_sim.foundation.ranks import Ranks
+from merlin_sim.models.known_families import find_family
 from merlin_sim.parallel.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.parallel.ranks.run_lock import run_in
+from merlin_sim.schemas.channels import CONTRACTS
 from merlin_sim.training.evaluation.metrics import AUC
 
 pytestmark = [pytest.mark.slow, pytest.mark.horovod, pytest.mark.timeout(600)]
@@ -46,6 +49,8 @@ DLRM += ["--top_mlp_dims", "16,1", "--global_batch_size", "100", "--seed", "3"]
 SIM = ["--model_type", "sim", "--embedding_dim", "4", "--stage_one_mlp_dims", "8"]
 SIM += ["--stage_two_mlp_dims", "8,4", "--aux_mlp_dims", "6", "--long_seq_length", "8"]
 SIM += ["--top_k", "3", "--global_batch_size", "30", "--epochs", "1", "--seed", "3", "--lr", "0.02"]
+NORMALIZED = ["--model_type", "normalized_family:FAMILY", "--global_batch_size", "100"]
+NORMALIZED += ["--seed", "3", "--epochs", "2", "--lr", "0.05"]
 KEYED = ["--model_type", "din", "--embedding_dim", "4", "--stage_two_mlp_dims", "8"]
 KEYED += ["--global_batch_size", "40", "--epochs", "1"]
 OPTIONS = {
@@ -55,6 +60,7 @@ OPTIONS = {
     "users": [*MODEL, "--seed", "3", "--epochs", "2", "--global_batch_size", "32"],
     "warm start": [*KEYED, "--seed", "6", "--max_steps", "7", "--known_rows_rate", "0.5"],
 }
+OPTIONS["normalized"] = NORMALIZED
 OPTIONS["adagrad"] += ["--optimizer", "adagrad"]
 # Two rows of users a step, of 71: in the last of an epoch the first rank has none.
 OPTIONS["users"] += ["--candidates", "16"]
@@ -67,7 +73,14 @@ ON_TWO = {
 
 
 @pytest.fixture(scope="module")
-def datasets(sim_dataset, tmp_path_factory):
+def normalized():
+    """A family that whatever else is tested knows nothing of."""
+    yield find_family(NORMALIZED[1])
+    del CONTRACTS[NORMALIZED[1]]
+
+
+@pytest.fixture(scope="module")
+def datasets(sim_dataset, normalized, tmp_path_factory):
     """The dataset of each command; of the grown one a run on the one before is there."""
     home = tmp_path_factory.mktemp("datasets")
     clicks = write_ranking_dataset(home / "clicks", rows=501)
@@ -81,6 +94,7 @@ def datasets(sim_dataset, tmp_path_factory):
         "sim": sim_dataset,
         "users": write_users_dataset(home / "users", [[LENGTHS]]),
         "warm start": write_keyed_dataset(home / "grown", grown=True),
+        "normalized": write_logistic_dataset(home / "normalized"),
         "first": home / "first/saved",
     }
 
@@ -295,6 +309,16 @@ def test_a_command_on_two_ranks_trains_as_on_one(alone, two, name):
         assert set(mine) == set(ours)
         for key in mine:
             np.testing.assert_allclose(ours[key], mine[key], rtol=1e-3, atol=1e-5, err_msg=key)
+
+
+def test_statistics_that_move_on_each_rank_are_averaged_where_they_are_scored_and_saved(two):
+    """The model of a checkpoint is the one whose evaluation is reported."""
+    folder = two.folder / "normalized"
+    evaluated = json.loads((folder / "evaluation.json").read_text())
+    run_here("inference", "--config", folder / "config.yaml", "--results_dir", folder / "again")
+    again = json.loads((folder / "again/evaluation.json").read_text())
+    for name in ("auc", "log_loss"):
+        assert again[name] == pytest.approx(evaluated[name], abs=1e-6)
 
 
 def test_a_warm_start_has_what_was_learned_from_its_first_step(datasets, alone):
