@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -61,7 +62,6 @@ def write_users(
     sizes = {"user_id": users, "item_id": items, "cat_id": categories}
     rules = SampleRules(max_sequence_length=length, negatives_per_positive=negatives)
     schema = samples_schema(COLUMNS, sizes, length)
-    write_documents(
-        directory, users_spec(schema, users_layout_of(COLUMNS, rules), ["users/part.0.parquet"])
-    )
+    layout = replace(users_layout_of(COLUMNS, rules), user_hash=None)  # all have ids
+    write_documents(directory, users_spec(schema, layout, ["users/part.0.parquet"]))
     return DatasetDirectory.open(directory)
