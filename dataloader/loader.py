@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import merlin.dataloader.tensorflow
 import numpy as np
@@ -108,6 +108,9 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         contiguous: read one part of the stored rows, which is this rank's alone, in place of
             a share of each global batch: rows that stand together stay on one rank.
     """
+
+    tells_users_apart: ClassVar[bool] = False
+    """Whether users without an id are known, too."""
 
     def __init__(
         self,

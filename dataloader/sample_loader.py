@@ -48,6 +48,8 @@ class SampleLoader(Loader):
         options: of Loader.
     """
 
+    tells_users_apart = True
+
     def __init__(
         self,
         dataset: Any,

@@ -164,7 +164,7 @@ def evaluate(
             )
     counted = HeldOutMetrics(user, together, extra)
     kept = KeptRows() if places is not None or not together else None
-    wrong = 0
+    wrong = alone = 0
     with log.progress(title, steps) as line, closing(feed.inputs()) as inputs:
         for step, given in enumerate(inputs):
             alive()
@@ -172,6 +172,7 @@ def evaluate(
                 return None
             scores, labels, columns = predict.of_given(given, feed, keep)
             if user is not None:
+                alone += int((columns[user] == 0).sum())
                 columns[user] = feed.users_of(columns[user], step, given)
             wrong += int(np.isnan(scores).sum())
             counted.update(labels, scores, columns)
@@ -187,6 +188,12 @@ def evaluate(
                 log.write("step", (0, step), epoch=1, step=step + 1, **rate)
             before = now
             line.update(step + 1, f"{samples / (now - begin):,.0f} samples/s")
+    alone = 0 if feed.tells_users_apart else int(sum_counts(np.array([alone]), ranks)[0])
+    if alone:
+        log.say_once(
+            f"{alone:,} rows of {title} are of users without an id: each counts as another user's. "
+            "A dataset with one row per user (`--layout users`) tells these users apart."
+        )
     if kept is not None and not together:
         counted.take_users_one_by_one(kept.by_user(ranks))
     scored = kept.on_first_rank(ranks) if kept is not None and places is not None else None

@@ -247,3 +247,18 @@ def test_a_checkpoint_loads_as_the_model_that_was_trained(trained, sim_dataset):
         np.testing.assert_array_equal(ours, theirs)
     with pytest.raises(CheckpointError, match="should be of a SIMModel. Received: DINModel"):
         SIMModel.load(folder / "saved")
+
+
+def test_rows_of_users_without_an_id_say_nothing_within_users(sim_dataset, tmp_path, capsys):
+    """Each may be of another user: together they would be one, with the AUC of all rows."""
+    dataset = shutil.copytree(sim_dataset, tmp_path / "dataset")
+    user = user_column(DatasetDirectory.open(dataset).schema)
+    for path in sorted((dataset / "test").iterdir()):
+        table = pq.read_table(path)
+        place = table.column_names.index(user)
+        nobody = pa.array(np.zeros(table.num_rows, np.int64))
+        pq.write_table(table.set_column(place, user, nobody), path)
+    result = run(small_run_of(dataset, tmp_path, epochs=1, save_scores=True))
+    assert result["test_auc"] and result.get("test_gauc") is None
+    assert "101 rows of test are of users without an id" in "".join(capsys.readouterr())
+    assert len(set(ScoredRows.read(tmp_path / "results" / TEST_SCORES).users)) == 101
