@@ -110,7 +110,7 @@ TABLE = "who,what,when\n1,2,3\n"
     ("name", "content", "message"),
     [
         ("log.csv", LATIN, f"log.csv, line 3: {OF_LATIN}"),
-        ("log.csv.gz", gzip.compress(LATIN), f"log.csv.gz, line 3: {OF_LATIN}"),
+        ("log.csv.gz", gzip.compress(LATIN, mtime=0), f"log.csv.gz, line 3: {OF_LATIN}"),
         (
             "log.csv",
             "who,what,when,caf\u00e9\n1,2,3,x\n".encode("latin-1"),
