@@ -28,6 +28,11 @@ _made: weakref.WeakValueDictionary[Any, BehaviourSamples] = weakref.WeakValueDic
 """The definitions of samples that are in use."""
 
 
+def _at(values: tf.Tensor, places: Array) -> Any:
+    """Bring some values to the host, and no more."""
+    return tf.gather(values, places).numpy()
+
+
 class SampleLoader(Loader):
     """A :class:`~.loader.Loader` whose rows are samples, made of users' histories on the device.
 
@@ -173,7 +178,7 @@ class SampleLoader(Loader):
         del step  # what is given says it
         rows, positions = self._rows_of(given)
         stored = given.data.more.get(STORED)
-        return (rows if stored is None else stored.numpy()[rows]).astype(np.int64), positions
+        return (rows if stored is None else _at(stored, rows)).astype(np.int64), positions
 
     def users_of(self, ids: Array, step: int, given: Step) -> Array:
         """See :class:`~.loader.Loader`; a user without an id is known by a hash, or by its row."""
@@ -181,7 +186,7 @@ class SampleLoader(Loader):
         if hashes is None or ids.all():
             return super().users_of(ids, step, given)
         rows, _ = self._rows_of(given)
-        return tell_users_apart(ids, hashes.numpy()[rows], rows)
+        return tell_users_apart(ids, _at(hashes, rows), rows)
 
     def _rows_of(self, given: Step) -> tuple[Array, Array]:
         """Whose the samples of a batch are, by their places on the device, and their positions."""
@@ -192,12 +197,10 @@ class SampleLoader(Loader):
         if self.candidates > 1:  # which says how many positions follow
             places = each_of(places, which + 1)
             labels = given.data.of_positions.get(LABEL)
-            samples = (
-                of_position if labels is None else 1 + (of_position - 1) * labels.numpy()[places]
-            )
+            samples = of_position if labels is None else 1 + (of_position - 1) * _at(labels, places)
             places = np.repeat(places, samples)
-        rows = given.data.rows.numpy()[places]
-        return rows, places - given.data.first_targets.numpy()[rows]
+        rows = _at(given.data.rows, places)
+        return rows, places - _at(given.data.first_targets, rows)
 
     def whole(self, given: Step) -> Any:
         """Make a batch for a loop of one's own: of users x candidates with its weights."""

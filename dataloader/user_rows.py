@@ -232,8 +232,13 @@ class UserRows:
 
     @cached_property
     def _columns(self) -> list[str]:
-        more = filter(None, (self.layout.samples_before, self.layout.user_hash))
-        return list(dict.fromkeys([*self.largest, *self._positions, *more, *self._lists]))
+        once = (*self.largest, *self._positions, *self._beside_users)
+        return list(dict.fromkeys([*once, *self._lists]))
+
+    @property
+    def _beside_users(self) -> list[str]:
+        """What is known of each user beside the features."""
+        return [*filter(None, (self.layout.samples_before, self.layout.user_hash))]
 
     @property
     def bytes_of_interaction(self) -> int:
@@ -245,7 +250,8 @@ class UserRows:
     @property
     def bytes_of_user(self) -> int:
         """What a user takes there: where the interactions begin, and what features there are."""
-        return 8 * (2 + len(self.largest) - len(self.layout.per_interaction))
+        once = len(self.largest) - len(self.layout.per_interaction) + len(self._beside_users)
+        return 8 * (2 + once)
 
     def read(self, numbers: Sequence[int]) -> UserBlock:
         """Read and check the users of some row groups, in this order."""

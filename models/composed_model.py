@@ -39,17 +39,12 @@ class ComposedModel:
                 f"{'with' if model.built else 'without'} weights."
             )
         self._model, self._block = model, blocks[0]
+        self.family = _family_of(self._block)
         outputs = {str(output.target): output.full_name for output in model.model_outputs}
         self.target = self._block.channels.label if target is None else target
         check_choice("target", self.target, list(outputs))
         self._output = outputs[self.target]
         self._training_only = self._columns_of_training()
-
-    @property
-    def family(self) -> Family:
-        """The family whose model has this block."""
-        of_block = type(self._block)
-        return next(f for f in families().values() if f.model_class().body_type is of_block)
 
     @property
     def options(self) -> Any:
@@ -87,3 +82,14 @@ class ComposedModel:
         if isinstance(found, Mapping):
             found = found[self._output]
         return tf.cast(found, tf.float32)
+
+
+def _family_of(block: ColumnsBlock[Any]) -> Family:
+    """Return the family whose model has a block of this class: it says what a request brings."""
+    for family in families().values():
+        if type(block) is family.model_class().body_type:
+            return family
+    raise OptionError(
+        "A composed model that is exported should have one of this package's own blocks, by which "
+        f"a request is known. Received: {type(block).__name__}."
+    )

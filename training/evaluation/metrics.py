@@ -230,6 +230,9 @@ class GAUC(WholeNumbers):
     user's. So it measures ``evaluate`` and validation data; of training, which is shuffled, it is
     NaN.
 
+    In ``evaluate`` samples of users without an id (0) do not count; ``ms.callbacks.Evaluation`` and
+    ``merlin-sim train`` tell such users apart.
+
     ``user`` is the column that identifies users; None for the one that the schema tags so.
     """
 

@@ -26,7 +26,7 @@ from ...schemas.feature_spec import Chunk, FeatureSpec
 from ...schemas.item_table import COUNT, ID, read_vocabulary
 from ...schemas.natural_translation import shared_domains
 from ...schemas.parquet import read_footer
-from ...schemas.users_layout import POPULARITY, USERS, UsersLayout, users_problems
+from ...schemas.users_layout import POPULARITY, USER_HASH, USERS, UsersLayout, users_problems
 from ..frames import arrow_lists
 from ..ops.saving import FILES
 from ..parquet_files import write_table
@@ -162,7 +162,7 @@ class SamplesTranscoder:
             negatives=rules.drawn_by,
             seed=rules.seed if self.seed is None else self.seed,
             negatives_not_in_history=rules.negatives_not_in_history,
-            user_hash="user_hash",
+            user_hash=USER_HASH,
         )
 
     def _largest(self, name: str) -> int:
@@ -239,8 +239,8 @@ def _write_histories(
     single = dict(features)
     for mapping, ends in histories.ranges().items():
         single |= dict(zip(layout.positions[mapping], ends, strict=True))
-    if layout.user_hash is not None:  # rows have no keys, and one user at most no id
-        single[layout.user_hash] = np.where(histories.users > 0, 0, WITHOUT_ID)
+    # Rows have no keys, and one user at most has no id.
+    single[USER_HASH] = np.where(histories.users > 0, 0, WITHOUT_ID)
 
     def table(first: int, stop: int) -> pa.Table:
         columns = {name: pa.array(values[first:stop]) for name, values in single.items()}

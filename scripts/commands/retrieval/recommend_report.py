@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     show_default=True,
     help="Clicks that are asked for, drawn at random.",
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="Seed of that draw.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Seed of that draw."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def command(
     open_stages: Callable[[], Recommender],

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from in_process import run
+from in_process import answer, run
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.progress import Silence
@@ -135,3 +135,5 @@ def test_the_command_reports_it(towers, index_path, dataset, tmp_path):
     (tmp_path / "rules.yaml").write_text("seen: keep\n")
     kept = run("recommend-report", *options, "--rules", tmp_path / "rules.yaml")
     assert kept != shown
+    refused = answer("recommend-report", *options, "--seed", -1)
+    assert refused.returncode == 2 and "--seed" in refused.stderr
