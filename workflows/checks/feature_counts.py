@@ -325,7 +325,7 @@ def key_ranks(vocabulary: Path, size: int) -> Array | None:
 
 
 class UserCounts:
-    """Counts users of a mapping: who has a history, who has positives.
+    """Counts users of a mapping that have an id: who has a history, who has positives.
 
     The size is how many ids there are, the padding counted; None for no users.
     """
@@ -336,7 +336,9 @@ class UserCounts:
         self._positives = np.zeros(size or 0, np.int32)
 
     def add(self, users: Array, labels: Array, lengths: Array) -> None:
-        """Take note of rows."""
+        """Take note of rows; many users without an id would count as one."""
+        known = users > 0
+        users, labels, lengths = users[known], labels[known], lengths[known]
         self._is_there[users] = True
         self._with_history[users[lengths > 0]] = True
         np.add.at(self._positives, users[labels == 1], 1)

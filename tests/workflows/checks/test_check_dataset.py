@@ -455,6 +455,18 @@ def test_of_very_many_rows_a_share_has_all_its_repetitions():
     assert test.found_in(kept)[0] == test.found_in(kept)[1] > 5
 
 
+def test_users_without_an_id_are_not_counted_as_one(write, check):
+    test = some_rows(200, 1)
+    test.loc[::2, "user"] = 0
+    _, values = check(write(some_rows(400, 0), test))
+    known = test[test["user"] > 0]
+    positives = known["label"].sum() / known["user"].nunique()
+    assert values["positives per user", "test"] == pytest.approx(positives)
+    test["user"] = 0
+    _, values = check(write(some_rows(400, 0), test))
+    assert ("positives per user", "test") not in values
+
+
 def test_users_are_checked_by_their_samples(tmp_path, check):
     lengths = [[[30, 12, 9], [7]], [[25]]]
     users = small_users.write_users_dataset(tmp_path / "users", lengths, time_intervals="hours")
