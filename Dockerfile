@@ -47,7 +47,7 @@ FROM cpu AS server
 
 EXPOSE 8000 8001 8002
 HEALTHCHECK --interval=10s --timeout=5s --start-period=120s \
-  CMD ["scripts/healthcheck.sh"]
+  CMD ["/home/merlin/merlin_sim/scripts/healthcheck.sh"]
 ENTRYPOINT ["merlin-sim", "serve"]
 CMD ["--help"]
 

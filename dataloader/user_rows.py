@@ -182,6 +182,7 @@ class UserRows:
         self.part_positions: list[Array] = []
         """Of each part, how many samples every user has."""
         self._positions: list[str] = []
+        self._footers: dict[Path, pq.FileMetaData] = {}
         for path in self.files:
             self._add_file(path)
 
@@ -189,6 +190,7 @@ class UserRows:
         first_row, columns = 0, list(self.layout.positions[self.mapping])
         with readable(path), pq.ParquetFile(path, memory_map=True) as file:
             require_whole_footer(file)
+            self._footers[path] = file.metadata
             stored = set(file.schema_arrow.names)
             for number in range(file.metadata.num_row_groups):
                 rows = file.metadata.row_group(number).num_rows
@@ -272,7 +274,8 @@ class UserRows:
         lists = [name for name in (layout.roles, layout.same_time) if name is not None]
         begin, end = layout.positions[self.mapping]
         with readable(group.path):
-            with pq.ParquetFile(group.path, memory_map=True) as file:
+            footer = self._footers[group.path]
+            with pq.ParquetFile(group.path, metadata=footer, memory_map=True) as file:
                 table = file.read_row_group(group.number, columns=[*lists, begin, end])
             starts = np.zeros(group.users + 1, np.int64)
             values: dict[str | None, Array] = {}

@@ -228,7 +228,8 @@ class TwoTowerModel(BlockModel):
     among them. How often each item is a row's item has to be said before training
     (:meth:`take_target_counts`; ``merlin-sim train`` counts); until then all are taken to be
     equally popular. What was counted is saved with the model, and loaded with it. On several ranks
-    each has the items of its own part of the batch.
+    each has the items of its own part of the batch, and its mean over clicked rows counts by the
+    number of all its rows.
 
     Merlin's own (``mm.TwoTowerModelV2`` with ``mm.ContrastiveOutput``) takes each row for a
     positive one and computes its loss within Keras's ``train_step``: it has no weights of rows, so
