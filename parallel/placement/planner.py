@@ -73,8 +73,8 @@ def bytes_between(plan: Plan, samples: int) -> Bytes:
     """Return what each rank sends to each other in a step, [from, to], at most.
 
     A step has so many samples over all ranks. A batch's distinct ids travel: as many as it has
-    where all differ, or as the table has rows. A table cut by rows is taken to be asked evenly; where ids fall by
-    count, as NVTabular's do, the rank of the first rows is asked most.
+    where all differ, or as the table has rows. A table cut by rows is taken to be asked evenly:
+    where ids fall by count, as NVTabular's do, the rank of the first rows is asked most.
     """
     sent = np.zeros((plan.ranks, plan.ranks))
     own = -(-samples // plan.ranks)
