@@ -29,32 +29,19 @@ reads no negative history and computes nothing of the objective.
 
 from __future__ import annotations
 
-import ast
 import importlib
 import sys
-from pathlib import Path
 from typing import Any
 
-from ..foundation.process_wide import hide_unusable_gpu
+from ..foundation.stub import import_name, imports_of
 
-_STUB = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
-_PLACES = {
-    alias.name: node.module
-    for node in _STUB.body
-    if isinstance(node, ast.ImportFrom)
-    for alias in node.names
-}
-"""Each public name -> the file that it comes from, of ``__init__.pyi``."""
+_PLACES = imports_of(__file__)
 
 __all__ = list(_PLACES)
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is first asked for."""
-    if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    hide_unusable_gpu()
-    return getattr(importlib.import_module(f".{_PLACES[name]}", __name__), name)
+    return import_name(name, _PLACES, __name__)
 
 
 def __dir__() -> list[str]:
