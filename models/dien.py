@@ -56,12 +56,7 @@ class ShortWindows(NamedTuple):
         return self.split(column, self.ends).short
 
     def masked(self, vectors: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-        """Give each window its vectors of those that were looked up, zeros where there is none.
-
-        Args:
-            vectors: [users, windows, short, dim], or of the span [users, 1, span, dim].
-            mask: What :meth:`cut` gives: where there is a position.
-        """
+        """Give each window its vectors of those that were looked up, zeros where there is none."""
         seen = tf.cast(mask, vectors.dtype)[..., tf.newaxis]
         if self.in_span is None or self.one_pass:
             return vectors * seen

@@ -280,7 +280,6 @@ class Channels:
 
 
 def _unpaired(schema: Schema, names: Mapping[str, Sequence[str]]) -> list[str]:
-    """Say which histories have no target feature of their domain."""
     problems = []
     for channel in (POSITIVE_HISTORY, NEGATIVE_HISTORY):
         pairs = zip(names[TARGET_ITEM_FEATURES], names.get(channel, ()), strict=False)
@@ -314,7 +313,6 @@ def _user_ids(column: tf.Tensor) -> tf.Tensor:
 
 
 def _width(column: ColumnSchema) -> int | None:
-    """Return how many values a row has: None for one that is not a list."""
     return int(column.value_count.max) if column.is_list else None
 
 

@@ -125,13 +125,11 @@ class LoaderSteps:
         loader: a loader of this package, or what has ``plan``, ``inputs``, ``start_at``,
             ``first_step`` and ``make`` as it has. Steps begin where it stands.
         passes: how often an epoch goes through it; a loader of several epochs has its own number.
-        steps_per_epoch: steps of an epoch where they are no whole passes.
     """
 
     def __init__(
         self, loader: Any, passes: int | None = None, steps_per_epoch: int | None = None
     ) -> None:
-        """Find out how many steps there are; nothing is read yet."""
         self.loader = loader
         self._at_once = int(getattr(loader, "_epochs", 1))
         self._steps_of_a_pass: int = loader.plan(0).steps
@@ -190,7 +188,6 @@ class LoaderSteps:
 
     @property
     def _left_of_pass(self) -> int:
-        """Steps of the pass that the last step was of."""
         return self._left % (self._steps_of_a_pass * self._at_once)
 
     def _next(self) -> Any:

@@ -28,10 +28,6 @@ class PaddedBatches(tf.keras.utils.Sequence):
 
     Padding before the graph rather than in it gives every batch static shapes, which XLA needs,
     and lets Python warn of a history that is too long.
-
-    Args:
-        loader: A Merlin loader.
-        padding: What pads.
     """
 
     def __init__(self, loader: mm.Loader, padding: LeftPadding) -> None:
@@ -47,7 +43,6 @@ class PaddedBatches(tf.keras.utils.Sequence):
         return len(self.loader)
 
     def __getitem__(self, index: int) -> Any:
-        """Return a batch; a Merlin loader gives the next one whatever the index."""
         columns, *rest = self.loader[index]
         return (self.padding(columns), *rest)
 

@@ -112,7 +112,6 @@ class RankingBlock(ColumnsBlock[AnyRankingOptions]):
         return RankingChannels.read(schema)
 
     def _check_widths(self) -> None:
-        """Refuse a table that was given with vectors of another length."""
         for embedding in self.embeddings:
             for name, width in embedding.width_of.items():
                 if width != self.width_of[name]:

@@ -81,15 +81,9 @@ def options_type(model_type: str) -> type[Any]:
 
 
 class OwnModel(TrainableModel):
-    """Gives any Keras model with ``compute_step`` the ``compile`` and ``fit`` of this package.
-
-    Args:
-        model: The model, built: as :class:`~.family.Family` describes it.
-        label: The label's column.
-    """
+    """Gives any Keras model with ``compute_step`` the ``compile`` and ``fit`` of this package."""
 
     def __init__(self, model: Any, label: str) -> None:
-        """Take the model as it is: its variables are those that are trained."""
         probability = tf.keras.layers.Activation("sigmoid", dtype="float32", name="probability")
         linear = tf.keras.layers.Activation("linear", dtype="float32", name="logit")
         output = mm.BinaryOutput(label, to_call=linear, post=probability, dtype="float32")

@@ -38,10 +38,6 @@ class PlaceWeights(ConfiguredBlock):
     >>> means = PlaceWeights(1, 3)(tf.constant([[[9.0], [2.0], [4.0]]]), real)
     >>> means.numpy().tolist()
     [[3.0]]
-
-    Args:
-        weightings: How many.
-        places: Positions of a history.
     """
 
     def __init__(self, weightings: int, places: int, **kwargs: Any) -> None:
@@ -242,7 +238,6 @@ class TwoTowerModel(BlockModel):
     has_vectors: ClassVar[bool] = True
 
     def __init__(self, schema: Any, options: Any, **kwargs: Any) -> None:
-        """Make the model; all items are equally popular until they are counted."""
         super().__init__(schema, options, **kwargs)
         self._item = self.channels.target_item[0]
         rows = self.channels.schema[self._item].int_domain.max + 1
@@ -261,11 +256,7 @@ class TwoTowerModel(BlockModel):
         return (self._log_chances,)
 
     def take_target_counts(self, counts: npt.NDArray[np.int64]) -> None:
-        """Hear how often each item is a row's item in the training data.
-
-        Args:
-            counts: [cardinality + 1] By item id; an item that is never one counts as once.
-        """
+        """Hear how often each item is a row's item in the training data."""
         rows = int(self._log_chances.shape[0])
         if counts.shape != (rows,) or (counts < 0).any():
             raise OptionError(

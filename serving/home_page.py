@@ -65,7 +65,6 @@ class HomePage:
     """Seconds for which a page is answered again."""
 
     def __post_init__(self) -> None:
-        """Make nothing yet."""
         self._page, self._made = b"", -float("inf")
         self._lock = asyncio.Lock()
 

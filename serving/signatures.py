@@ -65,7 +65,6 @@ def _lists(
     counts: npt.NDArray[np.int64],
     columns: ServedColumns,
 ) -> Tensors:
-    """A list column whose rows stand there ``counts`` times each."""
     if columns.is_ragged:
         lengths = np.repeat([len(row) for row in rows], counts)
         values = [np.tile(row, count) for row, count in zip(rows, counts, strict=True)]
@@ -255,7 +254,6 @@ def _check_list(
 
 
 def _check_values(tensors: Tensors, column: ServedColumn) -> None:
-    """Look whether ids are in their table, and numbers are some."""
     name = column.name + VALUES if column.name + VALUES in tensors else column.name
     values, largest = tensors[name], column.largest_id
     if largest is None:

@@ -95,7 +95,6 @@ class ServedVersion:
         return {n: Servable.open(place) for n, place in zip(numbers, self.places, strict=True)}
 
     def __str__(self) -> str:
-        """Name the version, and the other one where some users meet it."""
         if self.canary is None:
             return str(self.number)
         return (

@@ -263,7 +263,6 @@ class StoredArrays(Mapping[str, Array]):
                 self._check_header(variable, array, part)
 
     def __getitem__(self, variable: str) -> Array:
-        """Read a whole array."""
         return self.read(variable)
 
     def __iter__(self) -> Iterator[str]:
@@ -300,7 +299,6 @@ class StoredArrays(Mapping[str, Array]):
         wanted: tuple[IndexRange, IndexRange],
         result: Array,
     ) -> None:
-        """Read the rows that a part has of what is wanted into their places."""
         rows, columns = wanted[0].overlap(part.rows), wanted[1].overlap(part.columns)
         if rows.begin >= rows.end or columns.begin >= columns.end:
             return

@@ -55,12 +55,7 @@ class TrainStep:
         model: anything with ``trainable_variables`` and ``compute_step(columns, labels,
             sample_weight, training=True)``, which gives the losses, the first of them to be
             minimised, and the logits.
-        optimizer: a Keras optimizer that has its moments.
-        loss_scale: active in mixed precision.
-        ranks: the run.
-        xla: compile forward and backward pass.
         fp16_compression: see :func:`~merlin_sim.parallel.ranks.collectives.average_gradients`.
-        dense_tables: see there.
         own: trained variables of which this rank has a part that no other has.
         held: rows of tables that move by a part only; None where all move.
         table_gradient: what lookups give tables; None for what suits the device.
@@ -88,7 +83,6 @@ class TrainStep:
         table_gradient: TableGradient | None = None,
         one_program: bool = False,
     ) -> None:
-        """Choose the forms of tables' gradients, and whether XLA compiles both passes."""
         self.model = model
         self.optimizer = optimizer
         self.loss_scale = loss_scale
@@ -148,16 +142,10 @@ class TrainStep:
         share: tf.Tensor | None = None,
         sample_weight: tf.Tensor | None = None,
     ) -> StepResult:
-        """Do the step.
+        """Do the step; ``stop`` says whether this rank was asked to stop, which every rank learns.
 
-        Args:
-            columns: the batch.
-            labels: [rows], or [users, candidates] where a row has several samples.
-            stop: whether this rank was asked to stop; every rank learns of it.
-            share: this rank's samples that count over the mean number of them per rank: 1 but in
-                batches of which ranks have different numbers, as the last of an epoch. None where
-                only the weights show: the ranks exchange them.
-            sample_weight: like ``labels``; None counts every sample once.
+        ``share`` is this rank's samples that count over the mean number of them per rank: 1 but in
+        batches of which ranks have different numbers. None where only the weights show it.
         """
         counted = counted_samples(labels, sample_weight)
         if share is None:  # known before the forward pass is done, which does not wait for it
@@ -242,10 +230,6 @@ def counted_samples(labels: tf.Tensor, sample_weight: tf.Tensor | None) -> tf.Te
 
     >>> float(counted_samples(tf.zeros([2, 2]), tf.constant([[1.0, 1.0], [1.0, 0.0]])))
     3.0
-
-    Args:
-        labels: [rows], or [users, candidates] where a row has several samples.
-        sample_weight: like ``labels``, 0 for a filler; of plain rows every row counts.
     """
     if labels.shape.rank == 2 and sample_weight is not None:
         return tf.math.count_nonzero(sample_weight, dtype=tf.float32)

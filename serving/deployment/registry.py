@@ -134,7 +134,6 @@ class Registry:
     """
 
     def __init__(self, directory: Path) -> None:
-        """Name the directory; nothing is read or written yet."""
         self.directory = directory
 
     def add(self, servable: Path, run: Path | None = None, gate: Path | None = None) -> Version:
@@ -312,7 +311,6 @@ class Registry:
 
     @contextlib.contextmanager
     def _changing(self, makes: bool = False) -> Iterator[None]:
-        """Hold the lock, and put right what a killed process left."""
         try:
             if makes:
                 (self.directory / VERSIONS).mkdir(parents=True, exist_ok=True)
@@ -329,7 +327,6 @@ class Registry:
             ) from error
 
     def _tidy(self) -> None:
-        """Remove what is of no version: copies that were not finished, and removals."""
         for left in self.directory.glob(f".{PROMOTIONS}.*"):
             left.unlink()
         current = self.current

@@ -149,7 +149,6 @@ class ClickedRows:
         return self._keys(self.dataset.schema[self.item].int_domain.name or self.item)
 
     def _keys(self, domain: str) -> list[Any]:
-        """Return a domain's raw keys by id; None for id 0."""
         vocabularies = Vocabularies(self.dataset.path / CATEGORIES)
         if not vocabularies.path(domain).exists():
             raise MerlinSimError(
@@ -274,7 +273,6 @@ class Quality:
         return QualityReport(len(targets), items, int((targets == 0).sum()), index_recall, measured)
 
     def _nearest(self, histories: list[UserHistory]) -> tuple[Ids, float]:
-        """Return the nearest items of each user, and how many of the exact ones they are."""
         towers, index = self.recommender.towers, self.recommender.index
         longest = max(len(history.items) for history in histories)
         count = min(RETRIEVED + longest, index.items)

@@ -108,7 +108,6 @@ class Front:
         page: Page | None = None,
         registry: CollectorRegistry | None = None,
     ) -> None:
-        """Start to listen; Triton need not be there yet."""
         self._listeners, self._bounds, self._page = listeners, bounds, page
         self._registry = registry or CollectorRegistry()
         self._routes = dict(routes)
@@ -328,7 +327,6 @@ def _error_of(content: bytes) -> str:
 
 
 def _too_large(content: bytes) -> str | None:
-    """Say why a request that Triton or a model refused is too large; None where it is not."""
     if (found := _BATCH_SIZE.search(content)) is not None:
         most, model = int(found[1]), found[2].decode("utf-8", "replace")
         return (

@@ -43,8 +43,6 @@ def is_broken(content: bytes) -> bool:
 
 
 class _Connection(http.client.HTTPConnection):
-    """To a socket in a folder."""
-
     def __init__(self, path: Path, timeout: float) -> None:
         super().__init__("triton", timeout=timeout)
         self._path = path
@@ -175,7 +173,6 @@ class Replica:
             raise ReplicaError(f"the model {model!r} did not answer its first request: {content!r}")
 
     def _find_problem(self) -> str | None:
-        """Ask every model; say what is wrong where one is gone or stands still."""
         for model in self.models:
             if (problem := self._problem_of(model)) is not None:
                 return None if self._is_ending else problem
@@ -219,7 +216,6 @@ class Replica:
             connection.close()
 
     def _processes(self) -> list[int]:
-        """All of its processes: Triton, its stubs, their workers."""
         workers = [pid for model in self.models for pid in processes_of(self.folder, model)]
         return [*dict.fromkeys([self.process.pid, *workers])]
 

@@ -45,7 +45,6 @@ class Replicas:
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
-        """Start the first."""
         self.serving = self.wanted()
         self.active: Replica | None = None
         self.standby: Replica | None = self.make(self.serving)

@@ -74,9 +74,6 @@ class Server:
     Args:
         servable: An opened servable, which is read where it lies and must stay there; or what
             says which version should be served at any time.
-        options: See :class:`ServerOptions`.
-        endpoints: Models that it has beside its own.
-        sections: What the page at the root has beside what the server knows itself.
     """
 
     def __init__(
@@ -86,7 +83,6 @@ class Server:
         endpoints: Sequence[Endpoint] = (),
         sections: Callable[[], Sequence[Section]] = tuple,
     ) -> None:
-        """Prepare; nothing is started yet."""
         if isinstance(servable, Servable):
             servable = functools.partial(ServedVersion, servable.path)
         self._wanted = servable

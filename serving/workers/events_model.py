@@ -31,7 +31,6 @@ class EventsModel:
     merges = False
 
     def __init__(self, settings: ModelSettings) -> None:
-        """Load the servable, and the canary's where there is one."""
         self.limits = settings.limits
         served = settings.open()
         given = settings.histories
@@ -87,7 +86,6 @@ class EventsModel:
     def _score(
         self, asked: Sequence[VersionedEvent], counted: Sequence[bool]
     ) -> list[Scores | Exception]:
-        """Score events, each by its version; give what went wrong with it in its place."""
         scores: list[Scores | Exception] = [np.zeros(0, np.float32)] * len(asked)
         for version in self.versions.all:
             places = [place for place, one in enumerate(asked) if one.version is version]

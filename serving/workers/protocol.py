@@ -100,11 +100,7 @@ def send_frame(
 
 
 def receive_frame(connection: socket.socket) -> Frame | None:
-    """Wait for a message; None where the other side has gone.
-
-    Raises:
-        OSError: Where the connection broke.
-    """
+    """Wait for a message; None where the other side has gone."""
     lengths = _receive(connection, _LENGTHS.size)
     if lengths is None:
         return None

@@ -114,7 +114,6 @@ class Worker:
             model.close()
 
     def _read(self, frames: queue.SimpleQueue[protocol.Frame | None]) -> None:
-        """Read requests while the model works; None says that all have come."""
         try:
             while (frame := protocol.receive_frame(self._connection)) is not None:
                 frames.put(frame)
@@ -192,7 +191,6 @@ def answer_apart(answer: Callable[[Sequence[Asked]], Sequence[Any]], asked: Sequ
 
 
 def _write_probe(path: Path, probe: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Write the probe as Triton's HTTP takes a request."""
     inputs = []
     for name, tensor in probe.items():
         if tensor.dtype == object:

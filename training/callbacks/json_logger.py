@@ -35,7 +35,6 @@ class JSONLogger(Callback):
     """Writes the log of a run: an entry for each step, evaluation and epoch.
 
     Args:
-        log: Where it goes: an opened log, or a directory of results.
         append: Whether to go on with the log in that directory, as after a resume.
         losses: The names of the losses; None for those of the model's family.
         loss_of_test: Computes the loss over the test data, for a log that has it.
@@ -154,7 +153,6 @@ class JSONLogger(Callback):
         self._open.close()
 
     def _trained(self, logs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the compiled metrics of training, over all ranks."""
         found = self._exact_metrics() if self._exact is None else self._exact
         self._exact = None
         for metric in self.model.metrics:

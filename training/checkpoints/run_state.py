@@ -109,7 +109,6 @@ class RunFacts:
         return problems
 
     def _completed(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Return options, with those that a checkpoint is too old to know at their defaults."""
         try:
             completed: dict[str, Any] = (
                 find_family(self.model_type).options.parse(options).to_dict()
@@ -197,7 +196,6 @@ class RunState:
     """The learning rate that the run was given, where it is no schedule."""
 
     def __post_init__(self) -> None:
-        """Note the rate, which callbacks may change from now on."""
         rate = rate_variable(self.optimizer)
         if rate is not None:
             self.initial_rate = float(rate.numpy())
@@ -218,7 +216,6 @@ class RunState:
         }
 
     def _of_optimizer(self, of_model: dict[str, tf.Variable]) -> dict[str, tf.Variable]:
-        """Name what an optimizer keeps; a rate that callbacks may change is among it."""
         rate = rate_variable(self.optimizer)
         rates = {} if rate is None else {RATE: rate}
         if not hasattr(self.optimizer, "slots"):  # one of Keras's own

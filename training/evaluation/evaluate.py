@@ -201,8 +201,6 @@ def evaluate(
 
 
 def _are_together(feed: Loader, user: str, ranks: Ranks, log: RunLog) -> bool:
-    """Whether the samples of each user come one after another, on one rank."""
-
     def look() -> bool:
         found = feed.keeps_together(user)
         if not found:

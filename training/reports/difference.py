@@ -64,7 +64,6 @@ def _simulated_distances(count: int) -> Array:
 
 
 def _distances_from_normal(samples: Array) -> Array:
-    """Return the distance of each sorted sample, [samples, values], from its own normal."""
     from scipy.special import ndtr  # a tenth of a second
 
     count = samples.shape[1]

@@ -44,14 +44,7 @@ def near_cores(gpus: Gpus, local: LocalRank) -> list[frozenset[int]] | None:
 def choose_threads(
     inter_op: int | None = None, intra_op: int | None = None, large_operations: bool = False
 ) -> None:
-    """Say how many operations run side by side, and how many threads share one.
-
-    Args:
-        inter_op: operations; None leaves it to TensorFlow.
-        intra_op: threads in an operation; None makes it one where there are few cores, and
-            leaves it to TensorFlow where there are more.
-        large_operations: leaves it to TensorFlow there too, as one waits for another.
-    """
+    """Say how many operations run side by side, and how many threads share one."""
     if inter_op is not None:
         os.environ["TF_NUM_INTEROP_THREADS"] = str(inter_op)
     if intra_op is not None:
@@ -134,7 +127,6 @@ def choose_near_cores(
 
 
 def _deal(cores: list[Core], mode: str, place: int, count: int) -> list[int]:
-    """Deal cores out among ``count`` ranks, of which this is number ``place``."""
     if mode == "single":
         mine = cores[:1]
     elif mode == "single_unique" or (count > len(cores) and mode != "socket"):

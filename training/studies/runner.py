@@ -200,7 +200,6 @@ class StudyRunner:
         self.say(f"{self.study.file.title}: {count} {what}{done}. Results: {self.study.root}.")
 
     def _run(self, trial: Trial, left: int, goes_on: Callable[[Epoch], bool]) -> bool:
-        """Run a trial unless another process runs it; return whether this one is done with it."""
         with trial.claimed() as lock:
             if lock is None:
                 return False
@@ -272,7 +271,6 @@ class StudyRunner:
             self._wait_for_others(len(others))
 
     def _take(self, memory: SearchMemory) -> int | None:
-        """Run one trial to its end; None where other processes run all that are left."""
         with contextlib.ExitStack() as held:
             with memory.locked():
                 for number in memory.numbers_to_run():
@@ -328,7 +326,6 @@ class StudyRunner:
 
     @staticmethod
     def _epochs(trial: Trial) -> int:
-        """Return how many epochs a run that has begun has at most."""
         from ..runs.run_config import RunConfig
 
         results = trial.results()

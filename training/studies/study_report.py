@@ -116,7 +116,6 @@ def _shortly(value: Any) -> str:
 
 
 def _ended(study: SettledStudy, search: Search) -> list[Ended]:
-    """List the trials of a search that have ended."""
     if not (study.root / STORAGE).is_file():
         raise MerlinSimError(f"{study.root}: no run of this study has ended yet.")
     return SearchMemory(study.root, search).ended()

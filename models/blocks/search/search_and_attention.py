@@ -102,7 +102,6 @@ class LongHistoryUnit(ConfiguredBlock):
     """The blocks within that are built for candidates' vectors, as the unit is."""
 
     def __init__(self, **kwargs: Any) -> None:
-        """Have vectors come as they are."""
         super().__init__(**{"autocast": False, **kwargs})
 
     def build(self, input_shape: Any) -> None:
