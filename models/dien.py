@@ -25,7 +25,6 @@ class ShortWindows(NamedTuple):
     """
 
     split: HistorySplit
-    """Where histories are split."""
     ends: tf.Tensor | None
     """The windows' ends: [users, windows]; None where all candidates see the whole history."""
     in_span: tf.Tensor | None

@@ -39,9 +39,7 @@ class Features(NamedTuple):
     """User features and contexts, each [users]; or [users, candidates], where they belong to the
     interaction."""
     target_item: dict[str, tf.Tensor]
-    """Features of the candidates, each [users, candidates]."""
     positive: dict[str, tf.Tensor]
-    """The history, feature by feature, each [users, places]."""
     negative: dict[str, tf.Tensor]
     """Items not clicked, for the auxiliary loss, each [users, places]; empty at inference."""
     real: tf.Tensor

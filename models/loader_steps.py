@@ -22,13 +22,10 @@ class Executed(NamedTuple):
     losses: tf.Tensor
     """[steps, losses] Of the global batch, in the model's order; the first is minimised."""
     stopped: tf.Tensor
-    """Whether any rank was asked to stop."""
     finite: tf.Tensor
     """Whether the gradients were finite; where they were not, no weight was changed."""
     samples: tf.Tensor
-    """How many samples of the global batch counted."""
     loss_scale: tf.Tensor
-    """The scale of the loss after the step."""
 
     @classmethod
     def joined(cls, parts: Sequence[Executed]) -> Executed:
@@ -45,16 +42,13 @@ class FitProgress:
     step: int = 0
     """Steps done in the epoch that is not; all of them while it ends."""
     steps: int = 0
-    """Steps done in all."""
     steps_of_epoch: int = 0
     stop_asked: Callable[[], bool] = bool
     """Whether this rank was asked to stop, which every rank learns with the next step."""
     executed: Executed | None = None
     """What the last execution reported."""
     epochs: int | None = None
-    """Epochs in all."""
     loader: Any = None
-    """What samples come from."""
     callbacks: Sequence[Any] = ()
     """Those of ``fit``, as it was given them."""
     validates: bool = False

@@ -73,7 +73,6 @@ class EvaluatedLoss:
     cost: Loss = binary_cross_entropy
     """Published: binary cross-entropy of the logit."""
     weight: float | None = None
-    """Its factor; None for the published one."""
 
 
 def read_loss(loss: Any, loss_weights: Any, output: str) -> EvaluatedLoss:
@@ -165,7 +164,6 @@ EVALUATED_SHARE = 0.5
 """Weight of the evaluated logit's cross-entropy beside a first stage; the first has the rest."""
 
 PUBLISHED = EvaluatedLoss()
-"""Binary cross-entropy, with its published weight."""
 
 
 def evaluated_share(outputs: Outputs) -> float:

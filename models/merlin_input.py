@@ -62,7 +62,6 @@ class Input:
     columns: Sequence[str]
     """The model's columns, label included; of a ``merlin.io.Dataset`` only these are read."""
     padding: LeftPadding
-    """What pads histories."""
     batch_size: int | None
     """Samples of a batch, over all ranks; a loader has its own."""
     takes_candidates: bool

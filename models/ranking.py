@@ -28,7 +28,6 @@ class RankingFeatures(NamedTuple):
     numerical: tf.Tensor | None
     """The numbers, [batch, features], float32; None where there are none."""
     categorical: dict[str, tf.Tensor]
-    """Ids by column, each [batch], int32."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,6 @@ class RankingChannels:
 
     label: str
     numerical: tuple[str, ...]
-    """Columns of numbers; may be none."""
     categorical: tuple[str, ...]
     """Columns of ids, each with a table of its own."""
     schema: Schema

@@ -21,7 +21,6 @@ from .saving import is_checkpoint, restored_model
 from .trainable_model import TrainableModel
 
 MODELS: dict[str, type[Any]] = {name: f.model_class() for name, f in families().items()}
-"""Model type -> class."""
 
 
 def build_model(model_type: str, schema: Schema, **options: Any) -> Any:

@@ -24,7 +24,6 @@ NUMBERS_PER_PART = 2**27
 """How many numbers a part of a batch's users has in between, about, at most: 512 MiB of them."""
 
 EPSILON = 1e-6
-"""Added to the variance where vectors are normed."""
 
 ROWS = "_rows"
 """After a table's name: the rows of it that each position has."""

@@ -211,9 +211,7 @@ class TwoTowerOutputs(NamedTuple):
     logits: tf.Tensor
     """The cosine over the temperature: [samples, 1], float32; orders a user's items."""
     users: tf.Tensor
-    """Vectors of unit length, [users, dim], float32."""
     items: tf.Tensor
-    """Vectors of unit length, [users, candidates, dim], float32."""
 
 
 @tf.keras.utils.register_keras_serializable(package="merlin_sim")

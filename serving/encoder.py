@@ -58,13 +58,10 @@ class EncodedEvent:
     """One event as the model reads it: column -> ids."""
 
     users: Ids
-    """Each [1]."""
     targets: Ids
-    """Each [candidates]."""
     histories: Ids
     """Each [positions], oldest first; no longer than the model reads."""
     keys: tuple[str, ...] = ()
-    """Those of the user's columns that are ids."""
     stored: StoredSummary | None = None
     """What a store keeps of the whole history, where the model reads a summary of it."""
     since: Ids = field(default_factory=dict)

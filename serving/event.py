@@ -55,7 +55,6 @@ class Event:
     """One event, its form checked, its keys still raw."""
 
     users: dict[str, Any]
-    """Column -> the user's key."""
     candidates: list[Item]
     history: list[Item]
     intervals: list[float] | None

@@ -16,11 +16,8 @@ from .limits import Limits
 from .servable import ServedColumn, ServedColumns, Tensors
 
 ROWS_PER_CALL = 4096
-"""Rows that a model is given at once, which bounds its memory."""
 HISTORIES_PER_CALL = 64
-"""Rows of histories that are summed up at once."""
 Scores = npt.NDArray[np.float32]
-"""Click probabilities, one for each row or candidate."""
 Entry = TypeVar("Entry")
 
 
@@ -156,7 +153,6 @@ class IdsRequest:
 
     tensors: Tensors
     rows: int
-    """Scores that are asked for."""
     is_one_user: bool
     """Whether one row of the user's columns goes with all candidates."""
 

@@ -123,10 +123,8 @@ class Versions:
     """The current version, and beside it one that a share of the users meet."""
 
     current: LoadedVersion
-    """Answers all others."""
     canary: LoadedVersion | None = None
     share: float = 0.0
-    """Of the users who meet the canary."""
     user: str = ""
     """The name under which an event has its user."""
 

@@ -82,9 +82,7 @@ class Product(NamedTuple):
     """The product of input and state with one kernel: what a gate is made of."""
 
     kernel: tf.Tensor
-    """[dim + units, units]."""
     bias: tf.Tensor
-    """[units]."""
     of_state: tf.Tensor
     """The kernel's part for the state: [units, units]."""
     of_inputs: list[tf.Tensor]
@@ -307,11 +305,8 @@ class AuxiliaryLogits(NamedTuple):
     """Logits of the auxiliary network for each next position; each [rows, short - 1]."""
 
     click: tf.Tensor
-    """Logits of the items that were clicked next, float32."""
     noclick: tf.Tensor
-    """Logits of the items that were not, float32."""
     mask: tf.Tensor
-    """Where the next position is real, bool."""
 
 
 @fused

@@ -52,9 +52,7 @@ class ArrayPart:
 
     variable: str
     values: Array
-    """What stands in these rows and columns."""
     shape: tuple[int, ...]
-    """Shape of the whole variable."""
     table: str | None = None
     """The embedding table that it is, or is a slot of."""
     first_row: int = 0
@@ -167,7 +165,6 @@ class WrittenFile:
     name: str
     sha256: str
     arrays: dict[str, StoredArray]
-    """Variable -> its parts in this file."""
 
 
 def file_name(rank: int = 0, ranks: int = 1) -> str:

@@ -68,7 +68,6 @@ class WarmUpAndDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
 
 
 Rate = float | Callable[[tf.Tensor], tf.Tensor]
-"""A learning rate, or a schedule: ``tf.keras.optimizers.schedules.LearningRateSchedule``."""
 
 register = tf.keras.utils.register_keras_serializable(package="merlin_sim")
 

@@ -30,17 +30,13 @@ class StepResult(NamedTuple):
     """Result of a step; losses are those of the global batch."""
 
     losses: tf.Tensor
-    """In the model's order; the first is what is minimised."""
     stopped: tf.Tensor
-    """Whether any rank was asked to stop."""
     finite: tf.Tensor
     """Whether the gradients were finite; if not, no weight was changed."""
     logits: tf.Tensor
     """This rank's, [samples], a row's one after the other."""
     samples: tf.Tensor
-    """How many samples of the global batch counted."""
     labels: tf.Tensor
-    """This rank's, like the logits."""
     weights: tf.Tensor
     """This rank's, like the logits: 0 where there is no sample."""
 

@@ -232,7 +232,6 @@ class Drift:
 
     mapping: str
     rows: int
-    """How many rows, or events, at most."""
     left_out: Sequence[str]
     bounds: DriftBounds
     narrator: Narrator

@@ -37,7 +37,6 @@ class ScoredTwice:
     challenger: ScoredRows
     current: ScoredRows
     segments: dict[str, Array]
-    """Name -> [rows], true where a row is of it."""
     has_users: bool
     """Whether the dataset tells users apart; where it does not, each row stands for itself."""
     long_from: int | None

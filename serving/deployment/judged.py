@@ -41,7 +41,6 @@ class Judged:
     path: Path
     columns: ServedColumns
     ids: IdsNote
-    """What its ids mean."""
     origin: dict[str, Any]
     """Where it came from, as JSON can hold it."""
     predict: Callable[[dict[str, Array]], Array]

@@ -45,7 +45,6 @@ class Version:
 
     number: int
     added: str
-    """When, in UTC."""
     model_type: str
     merlin_sim: str
     """The version of the code that exported it."""
@@ -55,7 +54,6 @@ class Version:
     metrics: Mapping[str, float]
     """Of the run that trained it; nothing where none was named."""
     gate: Mapping[str, Any] | None
-    """Verdict and reasons of its gate; None where there was none."""
 
     @classmethod
     def parse(cls, path: Path) -> Version:

@@ -31,9 +31,7 @@ class Catalogue:
     """The items of one servable."""
 
     domain: str
-    """The item's domain of ids."""
     features: tuple[str, ...]
-    """The domains of the item's further features."""
     keys: npt.NDArray[np.object_]
     """[items + 1] Raw keys by id; None for id 0."""
     counts: npt.NDArray[np.int64] | None

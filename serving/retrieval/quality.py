@@ -69,9 +69,7 @@ class HeldOutClicks:
     histories: Ids
     """[rows, places] Items, oldest first, 0 on the left."""
     targets: Ids
-    """[rows] The item that was taken."""
     users: dict[str, Ids]
-    """Column -> [rows]."""
 
     def __len__(self) -> int:
         return len(self.targets)

@@ -64,7 +64,6 @@ MOST_WIDENINGS = 4
 """How often more items are asked for where filters leave too few."""
 RETRIEVE, FILTER, SCORE, ORDER = STAGES = ("retrieve", "filter", "score", "order")
 Observe = Callable[[str, float], None]
-"""Called with a stage and the seconds that it took."""
 
 
 class Question(NamedTuple):

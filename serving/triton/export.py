@@ -286,7 +286,6 @@ class CheckpointExport:
     """A checkpoint to export, and how."""
 
     checkpoints: Path
-    """A run's directory of checkpoints, or one of them."""
     dataset: Path
     """The dataset directory of the run; its vocabularies go along."""
     feature_spec: str = SPEC_FILE

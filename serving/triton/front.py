@@ -74,9 +74,7 @@ class FrontLimits:
     body: int = 64 << 20
     """Bytes of a body, after it is decompressed."""
     requests: int = 256
-    """In hand at once."""
     seconds: float = 60.0
-    """From a request's first byte to its answer."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,6 @@ class Listeners:
     http: socket.socket
     metrics: socket.socket
     grpc: str | None
-    """Host and port; None for no gRPC."""
     access: Access = field(default_factory=Access)
     tls: tuple[Path, Path] | None = None
 

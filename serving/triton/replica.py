@@ -23,7 +23,6 @@ from .triton_process import GRPC_SOCKET, HTTP, METRICS, OwnProcess
 WARM_UPS = 3
 """Requests that each model answers through Triton before anybody else's."""
 PROBE_EVERY = 1.0
-"""Seconds between two requests by which a replica is watched."""
 PROBE_SECONDS = 2.0
 """How long one may take before it is looked at whether anything moves."""
 STANDSTILL_SECONDS = 15.0
@@ -67,7 +66,6 @@ class Replica:
     """Lets go of what it had beside the folder, once it has ended."""
     is_ready: bool = field(init=False, default=False)
     has_answered: bool = field(init=False, default=False)
-    """Whether it has answered anybody's request."""
     problem: str | None = field(init=False, default=None)
     """Why it cannot be asked any more; None as long as it can."""
     is_worth_another: bool = field(init=False, default=True)

@@ -38,7 +38,6 @@ from ..workers.protocol import (
 )
 
 TEXT = np.dtype(object)
-"""Marks a tensor of strings."""
 
 
 @dataclass(frozen=True)

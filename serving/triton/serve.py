@@ -57,9 +57,7 @@ class Endpoint(Protocol):
 
     name: str
     path: str
-    """Where it is asked over HTTP."""
     settings: dict[str, Any]
-    """The settings of its worker, under its name."""
 
     def model(self, servable: Servable, canary: Servable | None, keeps: bool) -> TritonModel:
         """Describe it for what is served."""
@@ -90,7 +88,6 @@ class Server:
         ports = settle_ports(options)
         self.http_port, self.grpc_port, self.metrics_port = ports
         self._closing = ExitStack()
-        """What :meth:`start` has opened."""
         self._files: ServerFiles
         self._fork_server: OwnProcess
         self._appends: Appends | None = None

@@ -22,7 +22,6 @@ from .protocol import EVENT, SCORES, UNSEEN_CANDIDATES, UNSEEN_USER, VERSION
 from .worker import Outputs, Reply, TritonRequest, answer_apart
 
 NO_CANDIDATE = -1.0
-"""Fills the rows of events with fewer candidates than others of their request."""
 
 
 class EventsModel:

@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 
 READY, FAILED, ANSWER, REFUSAL = "ready", "failed", "answer", "refusal"
-"""Kinds of messages of a worker."""
 INVALID, UNAVAILABLE, INTERNAL = "invalid", "unavailable", "internal"
 """Codes of a refusal: whose fault it is."""
 FAULT = "the server failed on this request: its log says why"
@@ -30,7 +29,6 @@ PROBE = "merlin-sim-probe"
 """The id of a request by which the server asks itself."""
 STUB, WORKER = "stub", "worker"
 WORKER_NAME = "merlin-worker"
-"""What `ps` and `top` call one."""
 _PROBES = "probes"
 
 

@@ -33,7 +33,6 @@ class TritonRequest:
 
     tensors: Mapping[str, npt.NDArray[Any]]
     outputs: frozenset[str]
-    """Those that it asks for."""
     is_probe: bool = False
     """Whether the server asks itself, which is not counted."""
 

@@ -25,7 +25,6 @@ class _EpochSums:
     """What is kept of the steps of an epoch."""
 
     losses: dict[str, float] = field(default_factory=dict)
-    """Sums over the steps, by name."""
     steps: int = 0
     finished: dict[str, Any] | None = None
     """What was logged of the last complete epoch, without the times of the process."""

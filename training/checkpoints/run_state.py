@@ -47,13 +47,9 @@ class Position:
     """How far a run has come."""
 
     epoch: int = 0
-    """Epochs that are complete."""
     step: int = 0
-    """Steps done in the epoch that is not."""
     steps: int = 0
-    """Steps done in all."""
     callbacks: dict[str, Any] = field(default_factory=dict)
-    """What the callbacks of the run keep, by their names."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +60,6 @@ class RunFacts:
     model_options: dict[str, Any]
     optimizer: str
     dataset: str
-    """The dataset's fingerprint."""
     amp: bool
     order: dict[str, Any]
     """What decides the order of rows: seed, global batch size, window, repetitions."""

@@ -113,7 +113,6 @@ class WarmStart:
     state: RunState
     dataset: DatasetDirectory
     new_rows: str
-    """One of :data:`~merlin_sim.training.checkpoints.NEW_ROWS`."""
     added: dict[str, int] = field(default_factory=dict)
     """Table -> how many rows it did not have before."""
 

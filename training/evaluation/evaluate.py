@@ -36,7 +36,6 @@ class PlaceFinder:
 
     feed: Loader
     item: str | None
-    """The column of the target item."""
 
     @classmethod
     def of(cls, feed: Loader, dataset: DatasetDirectory) -> PlaceFinder:

@@ -23,7 +23,6 @@ class Tested(NamedTuple):
     """Result of a significance test."""
 
     statistic: float
-    """The largest distance of two distribution functions."""
     p: float
     """How often chance alone makes it as large."""
 

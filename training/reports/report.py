@@ -190,7 +190,6 @@ class WrittenReport:
 
     page: Path
     sentences: Sequence[str]
-    """What it says of differences, a line each."""
 
 
 def write_report(

@@ -13,7 +13,6 @@ from ...models.known_families import families
 from .run_config import RunConfig
 
 Core = list[int]
-"""The logical CPUs of one physical core."""
 
 FEW_CORES = 2
 """Up to so many cores of a rank are kept busy by operations side by side: sharing each operation

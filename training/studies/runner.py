@@ -28,7 +28,6 @@ MERLIN_SIM = "from merlin_sim.scripts.main import main; main()"
 OF_RANK = re.compile(r"^\[\d+\]<std(out|err)>:")
 """What horovodrun writes before each line of a rank."""
 LOOK_EVERY = 0.2
-"""Seconds between two looks at a run."""
 STOPPED_WITHIN = 120.0
 """Seconds that a run has to save and end when it was asked to stop."""
 ENDED_WITHIN = 30.0
@@ -147,9 +146,7 @@ class EpochsOfLog:
 
 
 WAIT = 1.0
-"""Seconds between two looks at whether other processes have ended their runs."""
 REPORT_EVERY = 60.0
-"""Seconds between two messages about waiting for other processes."""
 
 
 @dataclass

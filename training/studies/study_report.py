@@ -17,7 +17,6 @@ from .study_file import Search
 from .trial import SettledStudy, Trial
 
 Runs = tuple[str, Mapping[str, Any], Sequence[Trial]]
-"""A setting's name, its values and its runs."""
 Ended = tuple[int, str, dict[str, Any], float | None]
 """A trial of a search: its number, how it ended, values and AUC."""
 

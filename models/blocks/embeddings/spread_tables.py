@@ -19,7 +19,6 @@ from ....parallel.steps.table_rows import rows_named
 from .table_lookup import shared_rows, table_lookup
 
 BLOCK_ROWS = 65_536
-"""Rows that are drawn at once."""
 
 
 class InitialTable(tf.keras.initializers.Initializer):
@@ -106,9 +105,7 @@ class TablePart:
 
     shard: Shard
     rows: int
-    """Of the whole table."""
     width: int
-    """Of the whole table."""
 
     def whole_shape(self, shape: Sequence[int]) -> tuple[int, int]:
         """Return the shape of the whole of which a variable of ``shape`` is the part.

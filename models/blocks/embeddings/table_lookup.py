@@ -47,7 +47,6 @@ class SharedRows(NamedTuple):
     """The rows that several tensors of ids name, each once."""
 
     rows: tf.Tensor
-    """The distinct ids."""
     places: list[tf.Tensor]
     """For each tensor of ids, where its ids stand among them."""
 

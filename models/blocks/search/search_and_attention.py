@@ -22,9 +22,7 @@ class Target(NamedTuple):
     """The candidates of each user; a batch of plain rows has one beside each user."""
 
     vector: tf.Tensor
-    """Their vectors: [users, candidates, dim]."""
     ids: Mapping[str, tf.Tensor]
-    """Their features by the names of their columns, each [users, candidates]."""
 
 
 class LongHistory(NamedTuple):
@@ -87,7 +85,6 @@ class LongInterest(NamedTuple):
     """The user's interest in each candidate as the long history shows it."""
 
     attended: tf.Tensor
-    """Attention over the positions found: [users, candidates, attended dim]."""
     mean: tf.Tensor | None
     """Their mean, sum / (count + 1): [users, candidates, dim]. None from a unit without one."""
     searched: tf.Tensor | None
@@ -129,9 +126,7 @@ class AttentionUnit(LongHistoryUnit):
     """Makes vectors of the positions that a search unit marked."""
 
     reads_times: bool = False
-    """Whether it needs the history's time vectors."""
     has_mean: bool = True
-    """Whether it gives the mean of the positions found."""
 
     def attended_dim(self, item_dim: int) -> int:
         """Return the length of ``attended`` for item vectors of this length."""
