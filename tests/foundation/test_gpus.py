@@ -1,16 +1,25 @@
-"""What NVML tells of the GPUs, by a stand-in for pynvml that is compared with the real one."""
+"""What NVML tells of the GPUs, and why one is left alone; pynvml is a stand-in."""
 
 from __future__ import annotations
 
+import ctypes
+import importlib.metadata
+import importlib.util
 import os
+import subprocess
 import sys
+from types import ModuleType, SimpleNamespace
 
+import merlin.core.has_gpu
 import pynvml
 import pytest
-from stand_in import differences, load, machine
+import tensorflow as tf
+from stand_in import FOLDER, differences, load
+from stand_in import machine as machine_with
 
-from merlin_sim.foundation.gpus import look
+from merlin_sim.foundation.gpus import Gpu, Gpus, look, why_not_cudf, why_not_tensorflow
 from merlin_sim.foundation.ranks import local_rank
+from merlin_sim.scripts.options.devices import settle_preprocessing, settle_training
 
 NVML = load("pynvml")
 
@@ -21,7 +30,7 @@ def driver(monkeypatch):
 
     def install(*gpus, visible=None, **facts):
         monkeypatch.setitem(sys.modules, "pynvml", NVML)
-        monkeypatch.setenv("GPU_STAND_INS", machine(*gpus, **facts))
+        monkeypatch.setenv("GPU_STAND_INS", machine_with(*gpus, **facts))
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         if visible is not None:
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
@@ -94,3 +103,102 @@ def test_the_launcher_reports_the_local_rank(monkeypatch, launcher):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert local_rank() == expected
+
+
+CUPY = load("cupy")
+ONE = Gpus((Gpu("0"),), "535.104.05", (12, 2))
+
+
+def open_library(name):
+    return object()
+
+
+def missing(name):
+    raise OSError(f"{name}: cannot open shared object file")
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """Choose what can use the machine's GPU."""
+    monkeypatch.setattr(merlin.core.has_gpu, "HAS_GPU", True)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+
+    def choose(tensorflow=True, cudf=True, libraries=True):
+        devices = ["gpu"] if tensorflow else []
+        monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: devices)
+        monkeypatch.setattr(ctypes, "CDLL", open_library if libraries else missing)
+        for name in ("cudf", "cupy"):
+            module = ModuleType(name)
+            module.__spec__ = SimpleNamespace()  # found, as an installed one is
+            monkeypatch.setitem(sys.modules, name, module)
+        sys.modules["cupy"].arange = CUPY.arange
+        if cudf is True:
+            sys.modules["cudf"].Series = CUPY.array
+
+    return choose
+
+
+@pytest.mark.slow
+def test_a_gpu_that_both_can_use_is_used_and_without_cudf_the_model_keeps_it(machine):
+    machine()
+    assert settle_training(ONE) is settle_preprocessing(ONE) is None
+    assert merlin.core.has_gpu.HAS_GPU
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "0"
+    machine(tensorflow=False, cudf=False)
+    assert settle_training(Gpus()) is None  # where there is none nothing is said
+    assert settle_preprocessing(Gpus()) is None
+    machine(cudf=False)
+    reported = settle_training(ONE)
+    assert reported.startswith(
+        "the model runs on the GPU, its feed on the CPU: cudf cannot be used: "
+    )
+    assert not merlin.core.has_gpu.HAS_GPU
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "0"  # TensorFlow's
+    assert settle_preprocessing(ONE).startswith("runs on the CPU: cudf cannot be used: ")
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == ""  # in every worker
+
+
+def test_without_tensorflows_libraries_a_run_is_on_the_cpu(machine):
+    machine(tensorflow=False, libraries=False)
+    reported = settle_training(ONE)
+    assert reported.startswith("runs on the CPU: TensorFlow cannot open libcudart.so.11.0, ")
+    assert reported.endswith("libcudnn.so.8 (make setup DEVICE=gpu).")
+    assert not merlin.core.has_gpu.HAS_GPU
+
+
+def test_a_driver_that_is_too_old_is_named(machine, monkeypatch):
+    machine(tensorflow=False)
+    old = Gpus((Gpu("0"),), "418.39", (10, 1))
+    assert why_not_tensorflow(old) == (
+        "the driver 418.39 knows CUDA 10.1, CUDA 11 is needed: driver 450.80.02 or newer"
+    )
+    packages = {"cudf": ["cudf-cu12"]}
+    monkeypatch.setattr(importlib.metadata, "packages_distributions", lambda: packages)
+    assert why_not_cudf(Gpus((Gpu("0"),), "470.57.02", (11, 4))) == (
+        "cudf: the driver 470.57.02 knows CUDA 11.4, CUDA 12 is needed: driver 525.60.13 or newer"
+    )
+
+
+@pytest.mark.slow
+def test_a_program_of_ones_own_is_told_too():
+    if tf.config.list_physical_devices("GPU"):
+        pytest.skip("TensorFlow can use the GPU that is here")
+    code = "import merlin_sim as ms; print(ms.DINModel.__name__, ms.TableLog.__name__)\n"
+    code += "import merlin.core.has_gpu; print(merlin.core.has_gpu.HAS_GPU)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={
+            **{name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"},
+            "PYTHONPATH": str(FOLDER),
+            "GPU_STAND_INS": machine_with({}),
+        },
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "DINModel TableLog\nFalse\n"), done.stderr
+    assert done.stderr.count("UserWarning: merlin_sim: runs on the CPU: ") == 1
+    installed = importlib.util.find_spec("nvidia") is not None
+    reason = "TensorFlow finds no GPU that it can use" if installed else "make setup DEVICE=gpu"
+    assert reason in done.stderr

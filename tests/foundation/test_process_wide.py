@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import subprocess
 import sys
@@ -9,8 +10,10 @@ import warnings
 
 import pytest
 import tensorflow as tf
+from rich.console import Console
 
 from merlin_sim.foundation.process_wide import quiet_merlin, quiet_save
+from merlin_sim.foundation.progress import Silence, Terminal
 from merlin_sim.models.saving import serving_function
 
 COLLECTING = """
@@ -69,3 +72,26 @@ def test_columns_with_capitals_are_saved_without_a_word(tmp_path, heard):
     assert list(loaded.structured_input_signature[1]) == ["customerRef"]
     save(tmp_path / "loud")
     assert any("renamed to customerref" in message for message in heard)
+
+
+def narrate(terminal: bool) -> str:
+    narrator = Terminal()
+    narrator.console = Console(file=io.StringIO(), force_terminal=terminal, width=120)
+    with narrator.phase("reading interactions", 10) as report:
+        report(4, 1_000)
+        report(6, 500)
+    narrator.say("[not] markup")
+    return narrator.console.file.getvalue()
+
+
+def test_a_log_gets_one_plain_line_per_phase_and_a_terminal_rows_and_time_left():
+    first, second = narrate(terminal=False).splitlines()
+    assert first.split() == ["reading", "interactions", "1,500", "rows", "0.0", "s"]
+    assert second == "[not] markup"
+    seen = narrate(terminal=True)
+    for shown in ("reading interactions", "100%", "1,500 rows", "left"):
+        assert shown in seen
+    with Silence().phase("reading", 3) as report:
+        report(1)
+        report(2, 5)
+    Silence().say("nothing")
