@@ -1,22 +1,37 @@
-"""Tables of embeddings: one for each domain, sparse gradients, and time intervals."""
+"""Tables of embeddings, whole or by a plan, and the padding of the ids that they are given."""
 
 from __future__ import annotations
 
 import functools
+import warnings
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from merlin.schema import ColumnSchema, Schema, Tags
 
-from merlin_sim.models import DINBlock, DLRMBlock
+from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.foundation.ranks import Ranks
+from merlin_sim.models import DINBlock, DLRMBlock, build_model
 from merlin_sim.models.blocks.checks import OptionError
+from merlin_sim.models.blocks.embeddings import spread_tables as initial_table
 from merlin_sim.models.blocks.embeddings.feature_embedding import (
     FeatureEmbedding,
     TimeIntervalEmbedding,
 )
+from merlin_sim.models.blocks.embeddings.left_padding import LeftPadding
+from merlin_sim.models.blocks.embeddings.spread_tables import (
+    InitialTable,
+    spread_tables,
+    table_parts,
+)
 from merlin_sim.models.blocks.embeddings.table_lookup import table_lookup
+from merlin_sim.models.known_families import find_family
 from merlin_sim.models.towers import TwoTowerBlock
+from merlin_sim.parallel.placement.plan import Shard, Table, Wanted
+from merlin_sim.parallel.placement.planner import make_plan
 
 IDS = [[1, 2], [[1, 3], [3, 3]], [0]]
 
@@ -106,3 +121,99 @@ def test_rows_of_time_intervals_are_powers_of_two():
     np.testing.assert_array_equal(rows, np.arange(31))
     impossible = TimeIntervalEmbedding(1).bucket(tf.constant([-1.0, np.nan, -np.inf, np.inf]))
     assert impossible.numpy().tolist() == [0, 0, 0, 31]
+
+
+def as_loader_gives(rows):
+    values = tf.constant([value for row in rows for value in row], tf.int64)
+    offsets = tf.constant(np.cumsum([0] + [len(row) for row in rows]), tf.int32)
+    return {"clicks__values": values, "clicks__offsets": offsets}
+
+
+def pad(columns, length=3):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return LeftPadding({"clicks": length})(columns)
+
+
+@pytest.mark.slow
+@settings(max_examples=40)
+@given(st.lists(st.lists(st.integers(1, 9), max_size=5), min_size=1, max_size=6))
+def test_every_form_gives_the_same_newest_positions(rows):
+    expected = [([0, 0, 0] + row)[-3:] for row in rows]
+    padded = tf.constant([([0] * 5 + row)[-5:] for row in rows], tf.int64)
+    ragged = tf.ragged.constant(rows, dtype=tf.int64, ragged_rank=1)
+    forms = [as_loader_gives(rows), {"clicks": ragged}, {"clicks": padded}]
+    forms += [{"clicks": padded[:, :, tf.newaxis]}, {"clicks": tf.expand_dims(ragged, -1)}]
+    for columns in forms:
+        np.testing.assert_array_equal(pad(columns)["clicks"], expected)
+
+
+@pytest.mark.parametrize("width", [1, 3, 5])
+def test_graphs_that_do_not_know_the_width(width):
+    padding = LeftPadding({"clicks": 3})
+    signature = {"clicks": tf.TensorSpec([None, None], tf.int64)}
+    function = tf.function(padding.call, input_signature=[signature], autograph=False)
+    given = np.arange(1, width + 1)[None]
+    expected = [([0, 0, 0] + given[0].tolist())[-3:]]
+    padded = function({"clicks": tf.constant(given)})["clicks"]
+    np.testing.assert_array_equal(padded, expected)
+
+
+def test_other_columns_and_the_batch_given_are_left_alone():
+    columns = {"user": tf.constant([1]), **as_loader_gives([[], []])}
+    padded = pad(columns)
+    assert padded["clicks"].numpy().tolist() == [[0, 0, 0]] * 2
+    assert set(padded) == {"user", "clicks"} and set(pad({"user": tf.constant([1])})) == {"user"}
+    assert set(columns) == {"user", "clicks__values", "clicks__offsets"}
+    with pytest.raises(OptionError, match="needs both"):
+        pad({"clicks__values": tf.constant([1])})
+
+
+@pytest.mark.parametrize("form", ["ragged", "padded"])
+def test_a_history_that_is_too_long_is_reported_once(form):
+    padding = LeftPadding.from_config(LeftPadding({"clicks": 3}).get_config())
+    rows = [[1, 2, 3, 4], [5]]
+    columns = as_loader_gives(rows) if form == "ragged" else {"clicks": tf.constant([[1, 2, 3, 4]])}
+    with pytest.warns(UserWarning, match="'clicks' has a history of 4 positions .* at most 3"):
+        assert padding(columns)["clicks"].numpy()[0].tolist() == [2, 3, 4]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        padding(columns)
+        padded = LeftPadding({"clicks": 3})({"clicks": tf.constant([[0, 0, 1, 2], [0, 0, 0, 0]])})
+    assert padded["clicks"].numpy().tolist() == [[0, 1, 2], [0, 0, 0]], "too long is padding alone"
+
+
+def draw(shard: Shard) -> np.ndarray:
+    tf.keras.utils.set_random_seed(4)
+    return InitialTable(0.5, shard, rows=20, width=6)([shard.rows, shard.columns]).numpy()
+
+
+def test_parts_begin_as_the_whole_does(monkeypatch):
+    monkeypatch.setattr(initial_table, "BLOCK_ROWS", 7)
+    whole = draw(Shard("item", 0, 0, 20, 0, 6))
+    assert len(np.unique(whole)) > 110 and 0.4 < np.abs(whole).max() <= 0.5
+    for first, rows in ((0, 7), (3, 9), (13, 7), (14, 0)):
+        part = draw(Shard("item", 0, first, rows, 0, 6))
+        np.testing.assert_array_equal(part, whole[first : first + rows])
+    np.testing.assert_array_equal(draw(Shard("item", 0, 0, 20, 2, 3)), whole[:, 2:5])
+
+
+def test_what_knows_of_no_other_ranks_is_refused(make_schema, tmp_path):
+    schema = make_schema(users=(30,), items=(60, 8))
+    family = find_family("din")
+    tables = family.tables(schema, family.options.parse({"embedding_dim": 4}))
+    plan = make_plan(tables, Wanted(ranks=1, samples=8, cut="whole"))
+    with spread_tables(plan, Ranks()):
+        model = build_model("din", schema, embedding_dim=4)
+    assert table_parts(model)
+    model.compile("adam")
+    for method, argument in (
+        ("save", tmp_path / "model"),
+        ("save_weights", tmp_path / "weights"),
+    ):
+        with pytest.raises(MerlinSimError, match=f"`{method}` should be called on a model with"):
+            getattr(model, method)(argument)
+    assert list(tmp_path.iterdir()) == []
+    plan = make_plan([Table("user_0", 5, 4)], Wanted(1, 8, cut="whole"))
+    with spread_tables(plan, Ranks()), pytest.raises(MerlinSimError, match="the plan should have"):
+        build_model("din", schema, embedding_dim=4)

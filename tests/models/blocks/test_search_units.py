@@ -1,6 +1,8 @@
-"""What a search keeps of the long history: the split, the top k, and each search unit."""
+"""What a search keeps of the long history: the split, the top k, each unit, one's own units."""
 
 from __future__ import annotations
+
+import json
 
 import numpy as np
 import pytest
@@ -10,10 +12,19 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from merlin_sim.foundation.gpu_forms import gpu_forms
-from merlin_sim.models.blocks.checks import OptionError
+from merlin_sim.models import OptionError, SIMModel, SIMOptions
 from merlin_sim.models.blocks.search import top_k_mask as top_k_mask_module
+from merlin_sim.models.blocks.search.attention_units import ExactSearchUnit, MultiHeadSearchUnit
 from merlin_sim.models.blocks.search.history_split import HistorySplit
-from merlin_sim.models.blocks.search.search_and_attention import LongHistory, Target
+from merlin_sim.models.blocks.search.search_and_attention import (
+    SEARCH_UNITS,
+    LongHistory,
+    SearchResult,
+    SearchUnit,
+    Target,
+    marks_of,
+    register_search_unit,
+)
 from merlin_sim.models.blocks.search.search_units import (
     CollisionSearchUnit,
     GeneralSearchUnit,
@@ -22,6 +33,7 @@ from merlin_sim.models.blocks.search.search_units import (
     RandomProjection,
 )
 from merlin_sim.models.blocks.search.top_k_mask import top_k_mask
+from merlin_sim.models.options import PUBLISHED_SEARCHES
 
 
 def test_each_candidate_sees_the_places_before_its_end_and_not_one_more():
@@ -166,3 +178,91 @@ def test_codes_agree_as_often_as_the_angle_says():
 def test_refused_options(make, message):
     with pytest.raises(OptionError, match=message):
         make()
+
+
+SMALL = {"embedding_dim": 4, "long_seq_length": 6, "top_k": 3}
+
+
+@tf.keras.utils.register_keras_serializable(package="merlin_sim_tests")
+class NewestSearch(SearchUnit):
+    """Keeps the newest positions, whatever the target; scores nothing."""
+
+    def __init__(self, count=2, **kwargs):
+        super().__init__(autocast=False, **kwargs)
+        self.count = count
+
+    @classmethod
+    def from_options(cls, options, **kwargs):
+        return cls(options.top_k, **kwargs)
+
+    def call(self, target, history):
+        seen = tf.cast(history.mask, tf.int32)
+        rank = tf.cumsum(seen, axis=-1, reverse=True)  # 1 is the newest that the candidate sees
+        return SearchResult(history.mask & (rank <= self.count))
+
+    def get_config(self):
+        return {**super().get_config(), "count": self.count}
+
+
+@pytest.fixture
+def newest():
+    register_search_unit("newest")(NewestSearch)
+    yield
+    del SEARCH_UNITS["newest"]
+
+
+def test_a_registered_search_is_an_option_by_its_name(newest, make_schema):
+    model = SIMModel.from_schema(make_schema(), search="newest", **SMALL)
+    assert isinstance(model.body.search_unit, NewestSearch) and model.body.search_unit.count == 3
+    assert set(PUBLISHED_SEARCHES) <= set(SEARCH_UNITS)
+    with pytest.raises(OptionError, match="`search` should be .*'newest'"):
+        SIMOptions(search="oldest")
+
+
+@pytest.mark.slow
+def test_units_are_passed_in_and_survive_the_configuration(make_schema, make_columns, as_batch):
+    schema = make_schema()
+    columns, label = as_batch(make_columns(schema, 5, lengths=[10] * 5), 10, ragged=True)
+    model = SIMModel.from_schema(
+        schema, search_unit=NewestSearch(2), attention_unit=MultiHeadSearchUnit(2, 8), **SMALL
+    )
+    copy = SIMModel.from_config(json.loads(json.dumps(model.get_config())))
+    assert copy.body.search_unit.count == 2
+    assert type(copy.body.attention_unit) is MultiHeadSearchUnit
+    copy.set_weights(model.get_weights())
+    np.testing.assert_array_equal(copy(columns), model(columns))
+    plain = SIMModel.from_schema(schema, heads=2, **SMALL)
+    plain.set_weights(model.get_weights())
+    assert np.abs(plain(columns) - model(columns)).max() > 0, "the search is another one"
+    assert np.isfinite(model.compute_step(columns, label)[0].total_loss)
+
+
+@pytest.mark.slow
+def test_a_unit_whose_find_is_one_for_all_scores_many_candidates(
+    make_schema, make_columns, as_batch
+):
+    schema = make_schema(ragged=False)
+    model = SIMModel.from_schema(schema, search_unit=NewestSearch(2), **SMALL)
+    user, _ = as_batch(make_columns(schema, 1, lengths=[10]), 10, ragged=False)
+    targets = tf.constant([[1, 2, 3]], tf.int64)
+    rows = {name: tf.repeat(column, 3, axis=0) for name, column in user.items()}
+    expected = model.forward({**rows, "item_0": targets[0], "item_1": targets[0]}).logits
+    scores = model.forward({**user, "item_0": targets, "item_1": targets}).logits
+    np.testing.assert_allclose(scores, expected, rtol=2e-5, atol=2e-6)
+
+
+def test_what_is_no_unit_is_refused_and_times_that_a_unit_reads_have_to_be_there(make_schema):
+    with pytest.raises(OptionError, match="`search_unit` should be a SearchUnit"):
+        SIMModel.from_schema(make_schema(), search_unit=ExactSearchUnit(), **SMALL)
+    with pytest.raises(OptionError, match="history_time_intervals"):
+        unit = MultiHeadSearchUnit(2, 8, time_dim=4)
+        SIMModel.from_schema(make_schema(), attention_unit=unit, **SMALL)
+
+
+def test_one_row_of_marks_serves_an_unknown_number_of_candidates():
+    @tf.function(input_signature=[tf.TensorSpec([None, None, 4])], autograph=False)
+    def marks(vectors):
+        found = SearchResult(tf.constant([[[True, False, True]]]))
+        return marks_of(Target(vectors, {}), found)
+
+    assert marks(tf.zeros([1, 2, 4])).numpy().tolist() == [[[1.0, 0.0, 1.0]] * 2]

@@ -7,11 +7,9 @@ import pytest
 import tensorflow as tf
 
 from merlin_sim.models import stca
-from merlin_sim.models.stca import StackedCrossAttention
+from merlin_sim.models.stca import StackedCrossAttention, in_parts_of_users
 
 USERS, COUNT, LENGTH, DIM = 6, 4, 7, 8
-NUMBERS_OF_A_USER = LENGTH * 2 * (3 * 12 + 4 * DIM + 3 * COUNT * 2)
-"""What the two layers of two heads that are tested here have in between."""
 
 
 @pytest.fixture
@@ -24,11 +22,6 @@ def given(arrays):
     return (*vectors, arrays.masks(USERS, COUNT, LENGTH), times, places)
 
 
-@pytest.fixture
-def attention(given):
-    return make_attention(2, given)
-
-
 def make_attention(layers, given):
     tf.keras.utils.set_random_seed(8)  # with little rounding: no vector is nearly the same number
     made = StackedCrossAttention(layers, 2, 4, swiglu_dim=12, time_buckets=4, position_buckets=5)
@@ -38,18 +31,8 @@ def make_attention(layers, given):
     return made
 
 
-def computed(attention, given):
-    """The result and every gradient."""
-    with tf.GradientTape() as tape:
-        tape.watch(given[:2])
-        result = attention(*given)
-        loss = tf.reduce_sum(result**2)
-    gradients = tape.gradient(loss, [*given[:2], *attention.trainable_variables])
-    return [result, *map(tf.convert_to_tensor, gradients)]
-
-
 def assert_same(ours, theirs):
-    for one, other in zip(ours, theirs, strict=True):
+    for one, other in zip(tf.nest.flatten(ours), tf.nest.flatten(theirs), strict=True):
         error = np.linalg.norm(np.subtract(one, other))
         assert error <= 1e-5 * np.linalg.norm(other) + 1e-6
 
@@ -85,34 +68,35 @@ def reference(attention, candidate, history, mask, times, places):
     return np.concatenate(found)
 
 
-@pytest.mark.parametrize("makes_keys", [True, False])
-def test_it_is_the_papers_formulas_with_keys_and_without(makes_keys, given, monkeypatch):
-    attention = make_attention(3, given)
-    monkeypatch.setattr(attention, "makes_keys", lambda *_: makes_keys)
-    ours = attention(*given).numpy()
-    candidates, history, mask, times, places = (part.numpy() for part in given)
-    for user, place in np.ndindex(USERS, COUNT):
-        expected = reference(
-            attention,
-            *(candidates[user, place], history[user], mask[user, place]),
-            *(times[user, place * 2 // COUNT], places[user, 0]),
-        )
-        np.testing.assert_allclose(ours[user, place], expected, rtol=1e-4, atol=1e-5)
-    assert not ours[0].any(), "an empty history"
-
-
 @pytest.mark.slow
-def test_shapes_choose_the_form_and_both_are_the_same(attention, given, monkeypatch):
+def test_it_is_the_papers_formulas_with_keys_and_without(given, monkeypatch):
+    attention = make_attention(3, given)
     # A place costs 2 x 8 x 8 products and 2 x 8 a candidate, or 2 x 2 heads x 8 a candidate.
     assert [attention.makes_keys(count, DIM) for count in (1, 8, 9, 1000)] == [0, 0, 1, 1]
-    few = computed(attention, given)
-    monkeypatch.setattr(attention, "makes_keys", lambda *_: True)
-    assert_same(computed(attention, given), few)
+    candidates, history, mask, times, places = (part.numpy() for part in given)
+    gradients = []
+    for makes_keys in (True, False):
+        monkeypatch.setattr(attention, "makes_keys", lambda *_, found=makes_keys: found)
+        with tf.GradientTape() as tape:
+            ours = attention(*given)
+            loss = tf.reduce_sum(ours**2)
+        found = tape.gradient(loss, attention.trainable_variables)
+        gradients.append([*map(tf.convert_to_tensor, found)])
+        for user, place in np.ndindex(USERS, COUNT):
+            expected = reference(
+                attention,
+                *(candidates[user, place], history[user], mask[user, place]),
+                *(times[user, place * 2 // COUNT], places[user, 0]),
+            )
+            np.testing.assert_allclose(ours[user, place], expected, rtol=1e-4, atol=1e-5)
+        assert not ours[0].numpy().any(), "an empty history"
+    assert_same(*gradients)
 
 
 @pytest.mark.slow
-def test_a_graph_that_does_not_know_how_many_candidates_takes_both(attention, given):
+def test_a_graph_that_does_not_know_how_many_candidates_takes_both(given):
     given = (*given[:3], given[3][:, :1], given[4])
+    attention = make_attention(1, given)
     many = (tf.repeat(given[0], 4, axis=1), given[1], tf.repeat(given[2], 4, axis=1), *given[3:])
     shapes = [
         [None, None, DIM],
@@ -126,59 +110,67 @@ def test_a_graph_that_does_not_know_how_many_candidates_takes_both(attention, gi
         np.testing.assert_allclose(in_graph(*batch), attention(*batch), rtol=1e-4, atol=1e-5)
 
 
-@pytest.fixture
-def attended(monkeypatch):
-    """How many users each call of the layers had, forward or backward, as they were computed."""
-    counts = []
-    attend = StackedCrossAttention._attend
-
-    def counted(attention, weights, batch):
-        users = tf.shape(batch["candidates"])[0]
-        tf.numpy_function(lambda count: counts.append(int(count)), [users], [])
-        return attend(attention, weights, batch)
-
-    monkeypatch.setattr(StackedCrossAttention, "_attend", counted)
-    return counts
-
-
-def first_users(given, users):
-    return tuple(part[:users] for part in given)
-
-
 @pytest.mark.slow
-def test_parts_of_the_users_have_the_same_results_and_gradients(
-    attention, given, attended, monkeypatch
-):
-    """Eagerly, and in a graph that does not know how many users there are."""
-    batches = [first_users(given, users) for users in (5, 2, 1)]
-    whole = [computed(attention, batch) for batch in batches]
-    attended.clear()
-    monkeypatch.setattr(stca, "NUMBERS_PER_PART", 3 * NUMBERS_OF_A_USER)
-    assert_same(computed(attention, batches[0]), whole[0])
-    assert attended == [3, 3] * 2  # a prime number: one of the second part's is a filler
-    monkeypatch.setattr(stca, "NUMBERS_PER_PART", 2 * NUMBERS_OF_A_USER)
-    specs = [tf.TensorSpec([None, *part.shape[1:]], part.dtype) for part in given]
-    in_graph = tf.function(
-        lambda *given: computed(attention, given), input_signature=specs, autograph=False
-    )
-    received = []
-    for batch, expected in zip(batches, whole, strict=True):
-        attended.clear()
-        assert_same(in_graph(*batch), expected)
-        received.append(list(attended))
-    assert received == [[2] * 6, [2], [1]]  # twice where there are parts
+def test_as_many_users_are_taken_at_once_as_have_so_many_numbers_in_between(given, monkeypatch):
+    asked = []
+
+    def noting(function, weights, batch, users_at_once):
+        asked.append(users_at_once)
+        return in_parts_of_users(function, weights, batch, users_at_once)
+
+    attention = make_attention(2, given)
+    whole = attention(*given)
+    monkeypatch.setattr(stca, "in_parts_of_users", noting)
+    of_a_user = LENGTH * 2 * (3 * 12 + 4 * DIM + 3 * COUNT * 2)  # in two layers of two heads
+    for numbers in (4 * of_a_user, 4 * of_a_user - 1):
+        monkeypatch.setattr(stca, "NUMBERS_PER_PART", numbers)
+        assert_same(attention(*given), whole)
+    assert asked == [4, 3]
 
 
-@pytest.mark.slow
-def test_xla_compiles_parts_of_the_users(attention, given, monkeypatch):
-    batch = first_users(given, 5)
-    whole = computed(attention, batch)
-    monkeypatch.setattr(stca, "NUMBERS_PER_PART", 3 * NUMBERS_OF_A_USER)
-    specs = [tf.TensorSpec([None, *part.shape[1:]], part.dtype) for part in given]
-    compiled = tf.function(
-        lambda *given: computed(attention, given),
-        input_signature=specs,
-        jit_compile=True,
-        autograph=False,
-    )
-    assert_same(compiled(*batch), whole)
+def computed(users_at_once, weight, vectors, places, taken=None):
+    """A result of each user, and its gradients; ``taken`` notes how many users came at once."""
+
+    def result_of(weights, batch):
+        if taken is not None:
+            users = tf.shape(batch["candidates"])[0]
+            tf.numpy_function(lambda count: taken.append(int(count)), [users], [])
+        moved = tf.tanh(tf.matmul(batch["candidates"], weights["kernel"]))
+        return moved * tf.cast(batch["places"], tf.float32)[..., tf.newaxis]
+
+    with tf.GradientTape() as tape:
+        tape.watch([weight, vectors])
+        batch = {"candidates": vectors, "places": places}
+        result = in_parts_of_users(result_of, {"kernel": weight}, batch, users_at_once)
+        loss = tf.reduce_sum(result**2)
+    return [result, *tape.gradient(loss, [weight, vectors])]
+
+
+@pytest.mark.parametrize(
+    ("form", "at_once", "expected"),
+    [
+        ("eager", 3, [[3, 3] * 2, [2], [1]]),  # the last of five is with a filler
+        ("graph", 2, [[2] * 6, [2], [1]]),  # twice where there are parts
+        ("XLA", 2, None),
+    ],
+)
+def test_parts_of_the_users_have_the_same_results_and_gradients(form, at_once, expected, arrays):
+    """Eagerly, and in graphs that do not know how many users there are."""
+    given = [arrays.vectors(3, 2), arrays.vectors(5, 2, 3), arrays.ids(4, 5, 2)]
+    taken, received = None if form == "XLA" else [], []
+
+    def compute(*given):
+        return computed(at_once, *given, taken=taken)
+
+    if form != "eager":
+        specs = [tf.TensorSpec([None, *part.shape[1:]], part.dtype) for part in given]
+        compute = tf.function(
+            compute, input_signature=specs, jit_compile=form == "XLA", autograph=False
+        )
+    for users in (5, 2, 1):
+        batch = [given[0], *(part[:users] for part in given[1:])]
+        assert_same(compute(*batch), computed(users, *batch))
+        received.append(taken and list(taken))
+        if taken:
+            taken.clear()
+    assert received == (expected or [None] * 3)
