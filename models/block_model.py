@@ -91,6 +91,7 @@ class ColumnsBlock(Block, Generic[AnyOptions]):
         label: str | None = None,
         **kwargs: Any,
     ) -> None:
+        """Check options and columns; a subclass makes its layers after that."""
         super().__init__(autocast=False, **kwargs)
         parsed = self.options_type.parse(options) if isinstance(options, dict) else options
         self.options: AnyOptions = parsed
@@ -120,7 +121,11 @@ class ColumnsBlock(Block, Generic[AnyOptions]):
         return [loss for embedding in embeddings for loss in embedding.losses]
 
     def read_channels(self, schema: Schema) -> Any:
-        """Find the columns of each channel, of a schema with one target."""
+        """Find the columns of each channel, of a schema with one target.
+
+        Returns:
+            What has ``label``, ``served``, ``inputs`` and ``schema`` beside the family's own.
+        """
         raise NotImplementedError
 
     @property
@@ -180,6 +185,9 @@ class BlockModel(TrainableModel):
 
     Args:
         schema: The Merlin schema of the dataset, label included.
+        options: The model's options.
+        name: The model's name; None for one made of the class's.
+        dtype: The precision policy; None for the global one.
         **parts: Parts of the block that are passed in, as its ``part_names`` lists them.
     """
 

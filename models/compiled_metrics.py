@@ -40,6 +40,7 @@ class MetricsOverRanks(tf.keras.callbacks.Callback):
     """
 
     def __init__(self) -> None:
+        """Let Keras hand logs over as they are."""
         super().__init__()
         self._supports_tf_logs = True
 

@@ -26,6 +26,7 @@ class ComposedModel:
     """One output of a composed Merlin model: what an export needs of a model.
 
     Args:
+        model: ``mm.Model(block, outputs)``, which has been called or trained.
         target: The target whose prediction is the score; None for the one of the block's label.
     """
 
@@ -62,6 +63,7 @@ class ComposedModel:
         return served
 
     def _columns_of_training(self) -> Signature:
+        """Return the inputs that Merlin's model asks for and that predictions do not depend on."""
         read = self._model.input_schema or Schema([])
         further = read.excluding_by_name(list(self.served_columns))
         negative = set(getattr(self._block.channels, "negative", ()))

@@ -38,7 +38,10 @@ _current: ContextVar[ComposedStep | None] = ContextVar("composed_step", default=
 def join_step(label: str, share: float) -> tf.Tensor | None:
     """Return the weights of the samples in this step, for the losses that a block adds.
 
-    ``share`` is the weight of that label's loss, unless ``compile`` was given ``loss_weights``.
+    Args:
+        label: The column that the block's losses are about.
+        share: The weight of the loss of the output with this label, unless ``compile`` was given
+            ``loss_weights``.
     """
     step = _current.get()
     if step is None:  # the block is called in a loop of one's own, which adds up losses itself

@@ -25,6 +25,7 @@ class ShortWindows(NamedTuple):
     """
 
     split: HistorySplit
+    """Where histories are split."""
     ends: tf.Tensor | None
     """The windows' ends: [users, windows]; None where all candidates see the whole history."""
     in_span: tf.Tensor | None
@@ -55,7 +56,12 @@ class ShortWindows(NamedTuple):
         return self.split(column, self.ends).short
 
     def masked(self, vectors: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-        """Give each window its vectors of those that were looked up, zeros where there is none."""
+        """Give each window its vectors of those that were looked up, zeros where there is none.
+
+        Args:
+            vectors: [users, windows, short, dim], or of the span [users, 1, span, dim].
+            mask: What :meth:`cut` gives: where there is a position.
+        """
         seen = tf.cast(mask, vectors.dtype)[..., tf.newaxis]
         if self.in_span is None or self.one_pass:
             return vectors * seen

@@ -90,6 +90,7 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
         return channels if self.reads_time_intervals else replace(channels, time_intervals=None)
 
     def _make_attention_embedding(self) -> FeatureEmbedding | None:
+        """Make a second table for each item feature, where search and attention have their own."""
         if not getattr(self.options, "separate_attention", False):
             return None
         schema = self.channels.schema
@@ -174,6 +175,10 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
         """Return the summaries of whole histories: [users, windows, prototypes, dim + 1], float32.
 
         The tables have no gradient of it: of a whole history it would have a row for each position.
+
+        Args:
+            positive: The history, feature by feature, each [users, places].
+            window_ends: As of :class:`Features`.
         """
         assert self.prototypes is not None
         found = self.embedding(positive, with_gradient=False)
@@ -254,6 +259,9 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
         How often and how recently their features occur, how many positions are how similar, and
         what the history's summary has, if the model reads it; of their lists the mean of each one's
         vectors; their numbers, and those beside the user.
+
+        Returns:
+            Parts of [users, candidates, dim]; none where the data has no such features.
         """
         parts = []
         if self.counts is not None:

@@ -39,7 +39,9 @@ class Features(NamedTuple):
     """User features and contexts, each [users]; or [users, candidates], where they belong to the
     interaction."""
     target_item: dict[str, tf.Tensor]
+    """Features of the candidates, each [users, candidates]."""
     positive: dict[str, tf.Tensor]
+    """The history, feature by feature, each [users, places]."""
     negative: dict[str, tf.Tensor]
     """Items not clicked, for the auxiliary loss, each [users, places]; empty at inference."""
     real: tf.Tensor
@@ -278,6 +280,7 @@ class Channels:
 
 
 def _unpaired(schema: Schema, names: Mapping[str, Sequence[str]]) -> list[str]:
+    """Say which histories have no target feature of their domain."""
     problems = []
     for channel in (POSITIVE_HISTORY, NEGATIVE_HISTORY):
         pairs = zip(names[TARGET_ITEM_FEATURES], names.get(channel, ()), strict=False)
@@ -311,6 +314,7 @@ def _user_ids(column: tf.Tensor) -> tf.Tensor:
 
 
 def _width(column: ColumnSchema) -> int | None:
+    """Return how many values a row has: None for one that is not a list."""
     return int(column.value_count.max) if column.is_list else None
 
 

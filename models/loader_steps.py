@@ -22,10 +22,13 @@ class Executed(NamedTuple):
     losses: tf.Tensor
     """[steps, losses] Of the global batch, in the model's order; the first is minimised."""
     stopped: tf.Tensor
+    """Whether any rank was asked to stop."""
     finite: tf.Tensor
     """Whether the gradients were finite; where they were not, no weight was changed."""
     samples: tf.Tensor
+    """How many samples of the global batch counted."""
     loss_scale: tf.Tensor
+    """The scale of the loss after the step."""
 
     @classmethod
     def joined(cls, parts: Sequence[Executed]) -> Executed:
@@ -42,13 +45,16 @@ class FitProgress:
     step: int = 0
     """Steps done in the epoch that is not; all of them while it ends."""
     steps: int = 0
+    """Steps done in all."""
     steps_of_epoch: int = 0
     stop_asked: Callable[[], bool] = bool
     """Whether this rank was asked to stop, which every rank learns with the next step."""
     executed: Executed | None = None
     """What the last execution reported."""
     epochs: int | None = None
+    """Epochs in all."""
     loader: Any = None
+    """What samples come from."""
     callbacks: Sequence[Any] = ()
     """Those of ``fit``, as it was given them."""
     validates: bool = False
@@ -119,11 +125,13 @@ class LoaderSteps:
         loader: a loader of this package, or what has ``plan``, ``inputs``, ``start_at``,
             ``first_step`` and ``make`` as it has. Steps begin where it stands.
         passes: how often an epoch goes through it; a loader of several epochs has its own number.
+        steps_per_epoch: steps of an epoch where they are no whole passes.
     """
 
     def __init__(
         self, loader: Any, passes: int | None = None, steps_per_epoch: int | None = None
     ) -> None:
+        """Find out how many steps there are; nothing is read yet."""
         self.loader = loader
         self._at_once = int(getattr(loader, "_epochs", 1))
         self._steps_of_a_pass: int = loader.plan(0).steps
@@ -182,6 +190,7 @@ class LoaderSteps:
 
     @property
     def _left_of_pass(self) -> int:
+        """Steps of the pass that the last step was of."""
         return self._left % (self._steps_of_a_pass * self._at_once)
 
     def _next(self) -> Any:

@@ -23,6 +23,11 @@ def binary_cross_entropy(
 
     >>> round(float(binary_cross_entropy(tf.constant([1.0]), tf.constant([[0.0]]))), 6)
     0.693147
+
+    Args:
+        labels: One for each sample, in any shape: [samples], [users, candidates].
+        logits: [samples, 1].
+        sample_weight: One for each sample; None counts every sample once.
     """
     logits = tf.cast(logits, tf.float32)
     labels = tf.reshape(tf.cast(labels, tf.float32), tf.shape(logits))
@@ -73,6 +78,7 @@ class EvaluatedLoss:
     cost: Loss = binary_cross_entropy
     """Published: binary cross-entropy of the logit."""
     weight: float | None = None
+    """Its factor; None for the published one."""
 
 
 def read_loss(loss: Any, loss_weights: Any, output: str) -> EvaluatedLoss:
@@ -164,6 +170,7 @@ EVALUATED_SHARE = 0.5
 """Weight of the evaluated logit's cross-entropy beside a first stage; the first has the rest."""
 
 PUBLISHED = EvaluatedLoss()
+"""Binary cross-entropy, with its published weight."""
 
 
 def evaluated_share(outputs: Outputs) -> float:
@@ -242,6 +249,9 @@ class LossMeans:
     """The mean of each loss over an epoch's rows; the first is Keras's ``loss``.
 
     A plain object, so that Keras does not count the means' variables among a model's weights.
+
+    Args:
+        names: of the parts, in the order in which the model gives them.
     """
 
     def __init__(self, names: Sequence[str]) -> None:

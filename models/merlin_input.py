@@ -28,6 +28,10 @@ class PaddedBatches(tf.keras.utils.Sequence):
 
     Padding before the graph rather than in it gives every batch static shapes, which XLA needs,
     and lets Python warn of a history that is too long.
+
+    Args:
+        loader: A Merlin loader.
+        padding: What pads.
     """
 
     def __init__(self, loader: mm.Loader, padding: LeftPadding) -> None:
@@ -43,6 +47,7 @@ class PaddedBatches(tf.keras.utils.Sequence):
         return len(self.loader)
 
     def __getitem__(self, index: int) -> Any:
+        """Return a batch; a Merlin loader gives the next one whatever the index."""
         columns, *rest = self.loader[index]
         return (self.padding(columns), *rest)
 
@@ -62,6 +67,7 @@ class Input:
     columns: Sequence[str]
     """The model's columns, label included; of a ``merlin.io.Dataset`` only these are read."""
     padding: LeftPadding
+    """What pads histories."""
     batch_size: int | None
     """Samples of a batch, over all ranks; a loader has its own."""
     takes_candidates: bool

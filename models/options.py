@@ -58,6 +58,7 @@ class CheckedOptions:
     """Length of the vector of one feature."""
 
     def __post_init__(self) -> None:
+        """Check every option; a list of sizes becomes a tuple."""
         for option in fields(self):
             check = option.metadata.get("check") or CHECKS.get(str(option.type))
             if check is not None:

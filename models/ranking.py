@@ -28,6 +28,7 @@ class RankingFeatures(NamedTuple):
     numerical: tf.Tensor | None
     """The numbers, [batch, features], float32; None where there are none."""
     categorical: dict[str, tf.Tensor]
+    """Ids by column, each [batch], int32."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class RankingChannels:
 
     label: str
     numerical: tuple[str, ...]
+    """Columns of numbers; may be none."""
     categorical: tuple[str, ...]
     """Columns of ids, each with a table of its own."""
     schema: Schema
@@ -110,6 +112,7 @@ class RankingBlock(ColumnsBlock[AnyRankingOptions]):
         return RankingChannels.read(schema)
 
     def _check_widths(self) -> None:
+        """Refuse a table that was given with vectors of another length."""
         for embedding in self.embeddings:
             for name, width in embedding.width_of.items():
                 if width != self.width_of[name]:

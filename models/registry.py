@@ -21,6 +21,7 @@ from .saving import is_checkpoint, restored_model
 from .trainable_model import TrainableModel
 
 MODELS: dict[str, type[Any]] = {name: f.model_class() for name, f in families().items()}
+"""Model type -> class."""
 
 
 def build_model(model_type: str, schema: Schema, **options: Any) -> Any:
@@ -80,9 +81,15 @@ def options_type(model_type: str) -> type[Any]:
 
 
 class OwnModel(TrainableModel):
-    """Gives any Keras model with ``compute_step`` the ``compile`` and ``fit`` of this package."""
+    """Gives any Keras model with ``compute_step`` the ``compile`` and ``fit`` of this package.
+
+    Args:
+        model: The model, built: as :class:`~.family.Family` describes it.
+        label: The label's column.
+    """
 
     def __init__(self, model: Any, label: str) -> None:
+        """Take the model as it is: its variables are those that are trained."""
         probability = tf.keras.layers.Activation("sigmoid", dtype="float32", name="probability")
         linear = tf.keras.layers.Activation("linear", dtype="float32", name="logit")
         output = mm.BinaryOutput(label, to_call=linear, post=probability, dtype="float32")

@@ -28,6 +28,11 @@ def in_parts(
 
     >>> in_parts(lambda rows: rows["x"][:, tf.newaxis], {"x": tf.range(5.0)}, 2).shape
     TensorShape([5, 1])
+
+    Args:
+        function: Gives [rows, 1], float32, each row of it from the same row of its input.
+        rows: Name -> [rows, ...].
+        rows_per_part: Rows of a part at most.
     """
     count = tf.shape(next(iter(rows.values())))[0]
     parts = tf.maximum((count + rows_per_part - 1) // rows_per_part, 1)

@@ -77,7 +77,12 @@ def columns_signature(schema: Schema) -> Signature:
 
 
 def absent_columns(columns: Mapping[str, Any], absent: Signature) -> dict[str, tf.Tensor]:
-    """Stand in for columns that no output depends on; a saved graph holds nothing of them."""
+    """Stand in for columns that an output does not depend on; a saved graph holds nothing of them.
+
+    Args:
+        columns: A batch, whose rows are counted.
+        absent: The signature of what it lacks.
+    """
     name, column = next((n, c) for n, c in columns.items() if not n.endswith(VALUES))
     rows = tf.shape(column)[0] - (1 if name.endswith(OFFSETS) else 0)
     found = {}
@@ -270,9 +275,14 @@ def check_arrays(
     parts: Mapping[str, TablePart],
     growing: Collection[str] = (),
 ) -> None:
-    """Refuse a checkpoint whose ``expected`` arrays are not those of some variables.
+    """Refuse a checkpoint whose arrays are not those of some variables.
 
-    Of a variable in ``parts`` that part is read; one in ``growing`` may have more rows.
+    Args:
+        variables: name -> variable.
+        checkpoint: what was read.
+        expected: arrays of the checkpoint that must all find their variable.
+        parts: name -> of what a variable is a part, which is all that is read of it.
+        growing: variables that may have more rows than the checkpoint's.
     """
     index = checkpoint.arrays.index
     problems = []

@@ -27,6 +27,7 @@ class SearchRow:
     lengths: tuple[int, int]
     """Shortest and longest number of real positions in the long history, both included."""
     samples: int
+    """How many samples have such a history."""
     recall: float
     """Of the best positions by exact attention, the share that the model's own search keeps."""
     attention: float
@@ -34,9 +35,11 @@ class SearchRow:
     soft_recall: float
     """As ``recall``, of soft search, the dot product's best."""
     soft_attention: float
+    """As ``attention``, of soft search."""
     hard_recall: float | None
     """As ``recall``, of hard search; None without a category."""
     hard_attention: float | None
+    """As ``attention``, of hard search; None without a category."""
     overlap: float | None
     """Positions that soft and hard search both keep, of those that either does; None without a
     category."""

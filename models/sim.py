@@ -48,6 +48,10 @@ class SearchedBlock(InterestBlock[AnySearched]):
     Which search and which attention makes the model. The mean is there where the attention unit
     gives one; of the short history stands DIEN's final state, :class:`TargetAttention`, or nothing;
     the first stage and DIEN's auxiliary loss are trained where there are such.
+
+    Args:
+        search_unit: Searches the long history; None for the one that the options call for.
+        attention_unit: Attends to what was found; None for the one that the options call for.
     """
 
     part_names = (*InterestBlock.part_names, "search_unit", "attention_unit")
@@ -60,6 +64,7 @@ class SearchedBlock(InterestBlock[AnySearched]):
         attention_unit: AttentionUnit | dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
+        """Check schema, options and units, and make the layers."""
         super().__init__(schema, options, **kwargs)
         search: SearchUnit | None = _unit("search_unit", search_unit, SearchUnit)
         attention: AttentionUnit | None = _unit("attention_unit", attention_unit, AttentionUnit)

@@ -24,6 +24,7 @@ NUMBERS_PER_PART = 2**27
 """How many numbers a part of a batch's users has in between, about, at most: 512 MiB of them."""
 
 EPSILON = 1e-6
+"""Added to the variance where vectors are normed."""
 
 ROWS = "_rows"
 """After a table's name: the rows of it that each position has."""
@@ -56,6 +57,8 @@ class StackedCrossAttention(ConfiguredBlock):
     TensorShape([1, 1, 12])
 
     Args:
+        layers: How many, M.
+        heads: How many a layer has.
         head_dim: Length of the vectors that a head compares, and of those that it gives.
         swiglu_dim: Hidden size of each SwiGLU; None for twice the vectors' length.
         time_buckets: Rows of the table of times; None without times.
@@ -131,8 +134,13 @@ class StackedCrossAttention(ConfiguredBlock):
     ) -> tf.Tensor:
         """Return what all layers give: [users, candidates, :attr:`attended_dim`].
 
-        ``times`` and ``places`` say how long and how many places ago each position is, [users,
-        windows, history], a window for as many candidates that follow each other.
+        Args:
+            candidates: [users, candidates, dim].
+            history: [users, history, dim].
+            history_mask: [users, candidates, history], bool, or one row for all candidates.
+            times: How long ago each position is, [users, windows, history], a window for as many
+                candidates that follow each other; read where there is a table of times.
+            places: How many places ago, likewise.
         """
         weights = dict(self.kernels)
         batch = {"candidates": candidates, "history": history, "mask": history_mask}
@@ -148,6 +156,7 @@ class StackedCrossAttention(ConfiguredBlock):
         )
 
     def _users_at_once(self, candidates: tf.Tensor, history: tf.Tensor) -> Size:
+        """Return how many users a part of a batch has at most."""
         count, dim = sizes(candidates)[1:]
         of_layer = 3 * (self.swiglu_dim or 2 * dim) + 4 * dim + 3 * count * self.heads
         # Divided by one after the other: where sizes are tensors, the product may exceed int32.
@@ -187,6 +196,7 @@ class StackedCrossAttention(ConfiguredBlock):
         return centred / deviation * weights[f"{name}_scale"] + weights[f"{name}_offset"]
 
     def _biases(self, layer: int, weights: Tensors, batch: Tensors) -> list[tf.Tensor]:
+        """Return what time and place add to a layer's scores: [users, heads, windows, history]."""
         heads = slice(layer * self.heads, (layer + 1) * self.heads)
         names = [table.name for table in (self.of_times, self.of_places) if table is not None]
         found = [tf.gather(weights[name][:, heads], batch[name + ROWS]) for name in names]
@@ -200,6 +210,15 @@ class StackedCrossAttention(ConfiguredBlock):
         to_value: tf.Tensor,
         weighed: Callable[[tf.Tensor], tf.Tensor],
     ) -> tf.Tensor:
+        """Return one layer's attention: [users, candidates, layer_dim].
+
+        Args:
+            query: [users, heads, candidates, head_dim].
+            positions: [users, history, dim].
+            to_key: Kernel of the keys, [dim, layer_dim].
+            to_value: That of the values, likewise.
+            weighed: From scores, [users, heads, candidates, history], to weights.
+        """
         users, heads, count, _ = sizes(query)
         length, dim = sizes(positions)[1:]
         rows = [users, heads * count]
@@ -231,12 +250,14 @@ class StackedCrossAttention(ConfiguredBlock):
         return candidates * (self.heads * dim - self.layer_dim) > dim * self.layer_dim
 
     def _by_head(self, vectors: tf.Tensor) -> tf.Tensor:
+        """[users, rows, heads x head_dim] -> [users, heads, rows, head_dim]."""
         users, rows, _ = sizes(vectors)
         parts = tf.reshape(vectors, [users, rows, self.heads, self.head_dim])
         return tf.transpose(parts, [0, 2, 1, 3])
 
 
 def _with_biases(scores: tf.Tensor, biases: list[tf.Tensor]) -> tf.Tensor:
+    """Add windows' biases, [users, heads, windows, history], to their candidates' scores."""
     users, heads, count, length = sizes(scores)
     for bias in biases:
         windows, sharing = sizes(bias)[2], sharing_of(scores[:, 0], bias[:, 0])
@@ -253,9 +274,14 @@ def in_parts_of_users(
 ) -> tf.Tensor:
     """Apply a function of a batch to parts of its users, one after the other.
 
-    What is float in the batch and in ``weights``, which are the same for all users, has a gradient.
     In the backward pass each part is computed again: of what is in between, one part's is held at
     a time. Parts have equally many users: the last one is filled up with zeros.
+
+    Args:
+        function: From weights and a batch, or a part of one, to [users, ...].
+        weights: What is the same for all users; it has a gradient.
+        batch: Name -> [users, ...]; what is float has a gradient.
+        users_at_once: How many users a part has at most.
     """
     users = sizes(batch["candidates"])[0]
     parts = _at_least_one((users + users_at_once - 1) // users_at_once)
@@ -277,6 +303,7 @@ def _at_least_one(size: Size) -> Size:
 def _parted(
     function: Callable[[Tensors, Tensors], tf.Tensor], weights: Tensors, batch: Tensors, parts: Size
 ) -> tf.Tensor:
+    """Apply a function to so many parts of a batch."""
     users = sizes(batch["candidates"])[0]
     of_part = (users + parts - 1) // parts
     split = {}
@@ -318,6 +345,7 @@ def _parted(
 
 
 def _each(function: Callable[[tf.Tensor], Any], parts: Size, dtypes: Any) -> Any:
+    """Apply a function to the number of each part, one at a time, and stack what it gives."""
     numbers = tf.range(parts)
     return tf.map_fn(function, numbers, fn_output_signature=dtypes, parallel_iterations=1)
 

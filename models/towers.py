@@ -38,6 +38,10 @@ class PlaceWeights(ConfiguredBlock):
     >>> means = PlaceWeights(1, 3)(tf.constant([[[9.0], [2.0], [4.0]]]), real)
     >>> means.numpy().tolist()
     [[3.0]]
+
+    Args:
+        weightings: How many.
+        places: Positions of a history.
     """
 
     def __init__(self, weightings: int, places: int, **kwargs: Any) -> None:
@@ -211,7 +215,9 @@ class TwoTowerOutputs(NamedTuple):
     logits: tf.Tensor
     """The cosine over the temperature: [samples, 1], float32; orders a user's items."""
     users: tf.Tensor
+    """Vectors of unit length, [users, dim], float32."""
     items: tf.Tensor
+    """Vectors of unit length, [users, candidates, dim], float32."""
 
 
 @tf.keras.utils.register_keras_serializable(package="merlin_sim")
@@ -236,6 +242,7 @@ class TwoTowerModel(BlockModel):
     has_vectors: ClassVar[bool] = True
 
     def __init__(self, schema: Any, options: Any, **kwargs: Any) -> None:
+        """Make the model; all items are equally popular until they are counted."""
         super().__init__(schema, options, **kwargs)
         self._item = self.channels.target_item[0]
         rows = self.channels.schema[self._item].int_domain.max + 1
@@ -254,7 +261,11 @@ class TwoTowerModel(BlockModel):
         return (self._log_chances,)
 
     def take_target_counts(self, counts: npt.NDArray[np.int64]) -> None:
-        """Hear how often each item is a row's item in the training data."""
+        """Hear how often each item is a row's item in the training data.
+
+        Args:
+            counts: [cardinality + 1] By item id; an item that is never one counts as once.
+        """
         rows = int(self._log_chances.shape[0])
         if counts.shape != (rows,) or (counts < 0).any():
             raise OptionError(

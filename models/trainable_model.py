@@ -204,6 +204,7 @@ class TrainableModel(mm.Model):
         return functools.partial(self._made_step, LoaderSteps(loader).make)
 
     def _train_on(self, steps: LoaderSteps) -> dict[str, tf.Tensor]:
+        """Run one execution."""
         parts = []
         logs: dict[str, tf.Tensor] = {}
         seed = int(getattr(steps.loader, "seed", 0))
@@ -310,6 +311,7 @@ class TrainableModel(mm.Model):
         return {**self.metrics_results(), "loss_batch": losses[0]}
 
     def _made_step(self, make: Any, given: Any, done: tf.Tensor, stop: tf.Tensor) -> Executed:
+        """Make the batch of a step and train on it."""
         self._dropout_seeds.start_step(done[0], done[1])
         batch = self._changed(self._step.made(given, make), "train_pre", training=True)
         result = self._step.run_made(batch, stop)
@@ -332,11 +334,13 @@ class TrainableModel(mm.Model):
             )
 
     def _test_made(self, make: Any, given: Any) -> dict[str, tf.Tensor]:
+        """Make a batch and evaluate it."""
         batch = self._changed(SampleBatch(*make(given)), "test_pre", testing=True)
         counted = tf.math.count_nonzero(batch.weights, dtype=tf.float32)
         return self._evaluate_batch(mean_over_counted(batch), counted)
 
     def _predict_made(self, make: Any, given: Any) -> tf.Tensor:
+        """Make a batch and predict the samples that are there."""
         batch = self._changed(SampleBatch(*make(given)), "predict_pre")
         probabilities = self._compiled("predict", self)(batch.columns)
         return tf.boolean_mask(probabilities, tf.reshape(batch.weights, [-1]) != 0)
@@ -372,6 +376,7 @@ class TrainableModel(mm.Model):
         return self._compiled("predict", self)(columns)
 
     def _evaluate_batch(self, batch: SampleBatch, counted: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Evaluate a batch, of which so many samples count."""
         step = functools.partial(self.compute_step, training=False)
         losses, logits = self._compiled("evaluate", step)(*batch)
         self._loss_means.update(losses, counted)
@@ -501,6 +506,7 @@ class TrainableModel(mm.Model):
             self._class_weight = tf.constant([weights[c] for c in range(len(weights))], tf.float32)
 
     def _prepare(self) -> None:
+        """Make what a step needs beside the model."""
         self._build_metrics()  # so that a callback can restore them
         self._dropout_seeds = DropoutSeeds(self.layers, collectives.joined().rank)
 
@@ -510,11 +516,13 @@ class TrainableModel(mm.Model):
             self.compiled_metrics.build(form, form)
 
     def _give_users(self, batch: SampleBatch) -> None:
+        """Hand the users of a batch's samples to the metrics that group by user."""
         self._build_metrics()
         give_users(self.compiled_metrics.metrics, batch, self._user)
 
     @property
     def _user(self) -> str | None:
+        """The column that identifies users."""
         schema = getattr(getattr(self, "body", None), "schema", None)
         return None if schema is None else user_column(schema)
 
@@ -537,6 +545,7 @@ class TrainableModel(mm.Model):
 
     @contextmanager
     def _steps_of(self, name: str, data: Any) -> Iterator[Any]:
+        """Give Keras the numbers of a loader's steps, and other data as they are."""
         steps = data if isinstance(data, LoaderSteps) else None
         if steps is not None and name == "_test_steps" and self._is_compiled:
             self._build_metrics()

@@ -109,12 +109,14 @@ def main() -> None:
 
 
 def _without_debug(arguments: Sequence[str]) -> tuple[list[str], bool]:
+    """Take the option --debug out of a command line, wherever it stands before ``--``."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
     options = [argument for argument in arguments[:end] if argument != DEBUG]
     return [*options, *arguments[end:]], len(options) < end
 
 
 def _end(message: str, exit_code: int, debug: bool) -> NoReturn:
+    """Print an error as one message, below its traceback where that is asked for."""
     if debug:
         traceback.print_exc()
     click.echo(f"merlin-sim: {message}", err=True)

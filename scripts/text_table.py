@@ -26,4 +26,5 @@ def text_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _are_numbers(cells: Sequence[str]) -> bool:
+    """Return whether cells are numbers, as far as there is anything in them."""
     return all(cell[:1] in "+-0123456789" for cell in cells) and any(cells)  # "" is in any text

@@ -80,6 +80,15 @@ class Appends:
         needed: Sequence[str],
         registry: CollectorRegistry,
     ) -> None:
+        """Begin with nothing.
+
+        Args:
+            store: Keeps interactions.
+            user: The keys of users.
+            items: Those of an item's features by domain, the item's own first.
+            needed: Which of these an object has to have; a bare key will do where it is one.
+            registry: Counts requests.
+        """
         self._store, self._user = store, user
         self._items, self._needed = items, needed
         self._waiting: list[tuple[list[Interaction], asyncio.Future[None]]] = []
@@ -175,6 +184,7 @@ class Appends:
             self._items[name].check(key, f"item.{name}" if given is item else "item")
 
     async def _write(self) -> None:
+        """Write what waits, until nothing does."""
         loop = asyncio.get_running_loop()
         while self._waiting:
             taken, self._waiting = self._waiting, []

@@ -58,10 +58,13 @@ class EncodedEvent:
     """One event as the model reads it: column -> ids."""
 
     users: Ids
+    """Each [1]."""
     targets: Ids
+    """Each [candidates]."""
     histories: Ids
     """Each [positions], oldest first; no longer than the model reads."""
     keys: tuple[str, ...] = ()
+    """Those of the user's columns that are ids."""
     stored: StoredSummary | None = None
     """What a store keeps of the whole history, where the model reads a summary of it."""
     since: Ids = field(default_factory=dict)
@@ -90,6 +93,11 @@ class EventEncoder:
     them: id 0 (whose vector is never trained) as a user or a candidate, left out of a history.
     Then the newest positions are kept, as many as the model reads. A feature of an item that is
     not given is the item's own; of an unseen item it is 0.
+
+    Args:
+        servable: An opened servable.
+        limits: What is refused.
+        histories: Has the history of an event that brings none.
     """
 
     def __init__(
@@ -216,6 +224,7 @@ class EventEncoder:
         return found
 
     def _read(self, store: Reading, users: Sequence[str]) -> list[list[Any] | StoreError]:
+        """Read histories, and what is kept of the whole where the model has use for it."""
         if self.summary is None:
             read = store.read_all(users, self.newest)
             return [one if isinstance(one, StoreError) else one.items for one in read]
@@ -315,6 +324,7 @@ class EventEncoder:
         )
 
     def _items(self, items: Sequence[Item], where: str) -> list[npt.NDArray[np.int64]]:
+        """The ids of items, feature by feature."""
         first = self.items[0]
         found = [first.look_up(item[0], f"{where}[{i}]") for i, item in enumerate(items)]
         ids = np.array(found, np.int64)
@@ -324,6 +334,7 @@ class EventEncoder:
     def _features(
         self, place: int, items: Sequence[Item], ids: npt.NDArray[np.int64], where: str
     ) -> npt.NDArray[np.int64]:
+        """The ids of a feature: what is given, else what is known of the items."""
         lookup = self.items[place]
         known = self._known(place, ids)
         given = [i for i, item in enumerate(items) if item[place] is not NOT_GIVEN]
@@ -339,6 +350,7 @@ class EventEncoder:
         return found
 
     def _known(self, place: int, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
+        """The ids of a feature that is known of the items; None where it is not."""
         known = self.items[0].features.get(self.items[place].domain)
         return None if known is None else np.asarray(known)[ids].astype(np.int64)
 

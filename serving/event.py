@@ -46,6 +46,7 @@ class StoredHistory(list[Any]):
     """The newest items of a history of which a store keeps a summary; no request can bring one."""
 
     def __init__(self, newest: list[Any], summary: StoredSummary, since: list[Any]) -> None:
+        """Keep the summary, and the items that are not in it, beside the newest."""
         super().__init__(newest)
         self.summary, self.since = summary, since
 
@@ -55,6 +56,7 @@ class Event:
     """One event, its form checked, its keys still raw."""
 
     users: dict[str, Any]
+    """Column -> the user's key."""
     candidates: list[Item]
     history: list[Item]
     intervals: list[float] | None
@@ -80,7 +82,15 @@ def parse_event(
 ) -> Event:
     """Check the form of an event.
 
-    What is refused names all keys that are missing or unknown, else the first thing that is wrong.
+    Args:
+        fields: The event.
+        columns: What the model reads.
+        limits: What is refused.
+        beside: The fields of an event beside its keys and lists, and those of an item.
+        times: Makes time intervals of times; None where an event has to bring the intervals.
+
+    Raises:
+        RequestError: With all keys that are missing or unknown, else the first thing that is wrong.
     """
     if not isinstance(fields, Mapping):
         raise RequestError(f"expected an object, received {fields!r:.60}")
@@ -117,6 +127,7 @@ def parse_event(
 def _wrong_keys(
     fields: Mapping[str, Any], domains: tuple[str, ...], beside: tuple[str, ...]
 ) -> Iterator[str]:
+    """Say which keys the objects of items lack, and which are unknown."""
     known = (*domains, *beside)
     for name in (HISTORY, CANDIDATES):
         items = fields.get(name)
@@ -220,6 +231,7 @@ def own_seconds(fields: Mapping[str, Any], timestamp: str, unit: str | None) -> 
 
 
 def _seconds(values: list[Any], where: list[str], unit: str | None) -> np.ndarray[Any, Any]:
+    """Read times of any form, each by itself where they are of several."""
     for value, place in zip(values, where, strict=True):
         if not isinstance(value, str | int | float | date) or isinstance(value, bool):
             raise RequestError(f"{place}: expected {EXPECTED_DATE}, received {value!r:.60}")

@@ -59,11 +59,13 @@ class HomePage:
     status: Callable[[], tuple[bool, str]]
     """Says whether the server is ready, and what it answers with."""
     sections: Callable[[], Sequence[Section]]
+    """Further sections; what they need is read when they are asked for."""
     form: Form
     kept: float = 1.0
     """Seconds for which a page is answered again."""
 
     def __post_init__(self) -> None:
+        """Make nothing yet."""
         self._page, self._made = b"", -float("inf")
         self._lock = asyncio.Lock()
 

@@ -24,6 +24,7 @@ class TooLargeError(RequestError):
 
 
 MAX_EVENTS = 4096
+"""Events of one request to a server."""
 EVENTS_PER_BATCH = 256
 """Events that a server scores together, of requests that come together."""
 

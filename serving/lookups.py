@@ -74,6 +74,7 @@ class VocabularyLookup(Lookup):
 
     domain: str
     ids: dict[Any, int]
+    """Raw key -> id."""
     is_text: bool
     features: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
 

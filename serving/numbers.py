@@ -115,6 +115,7 @@ def _plain_example(column: ServedColumn) -> Any:
 def _plain_columns(
     columns: Mapping[str, ServedColumn], rows: Sequence[tuple[Raw, str]]
 ) -> dict[str, Array]:
+    """Read columns of rows, each beside what the names of its fields begin with in messages."""
     problems: list[str] = []
     found = {}
     for name, column in columns.items():
@@ -315,6 +316,7 @@ class WorkflowNumbers:
     def _made(
         self, feature: AnyFeature, values: Sequence[Any], where: Sequence[str], given: int
     ) -> dict[str, Array]:
+        """What the workflow makes of raw values; only ``given`` of them, the first, were given."""
         raw = _arrow(values, where)
         if pa.types.is_null(raw.type):
             raw = raw.cast(pa.string())

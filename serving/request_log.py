@@ -47,6 +47,7 @@ class RequestLog:
     clock: Callable[[], float] = time.time
 
     def __post_init__(self) -> None:
+        """Open nothing yet."""
         self._most = (self.settings.log_mib << 20) // FILES
         self._file: IO[str] | None = None
         self._written = 0

@@ -60,6 +60,7 @@ class EventFile:
     encoder: Encoder
 
     def __post_init__(self) -> None:
+        """Look whether the file is there and how it is written."""
         check_ending("--input", self.path, READERS)
         if not self.path.is_file():
             what = "is not a file" if self.path.exists() else "does not exist"
@@ -278,6 +279,7 @@ def score_file(
 
 
 def _with_histories(rows: Iterator[Row], encoder: Encoder) -> Iterator[Row]:
+    """Give rows with the histories that they do not bring, which are read some at a time."""
     while some := list(islice(rows, EVENTS_PER_READ)):
         sound = [row for row in some if not isinstance(row.fields, Exception)]
         whole = iter(encoder.with_histories([row.fields for row in sound]))

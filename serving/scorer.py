@@ -52,6 +52,7 @@ class Scorer:
     """The signatures of a servable's SavedModel.
 
     Args:
+        servable: An opened servable; its files have been checked.
         one_user_from: Candidates from which an event is scored by itself; None for never.
     """
 
@@ -110,6 +111,7 @@ class Scorer:
                 scores[place] = part
 
     def _with_summaries(self, events: Sequence[EncodedEvent]) -> Iterator[EncodedEvent]:
+        """Add what has come since to what is kept of whole histories."""
         rows, starts = history_rows([event.since for event in events], self.columns)
         parts = history_parts(rows, self.columns)
         found = [call_signature(self._summarize, part, HISTORY_SUMMARY) for part in parts]

@@ -199,6 +199,7 @@ class ServedColumns:
     """The columns of one servable."""
 
     users: tuple[ServedColumn, ...]
+    """Ids of the user."""
     targets: tuple[ServedColumn, ...]
     histories: tuple[ServedColumn, ...]
     """In the order of ``targets``; none where requests are plain rows."""
@@ -209,8 +210,11 @@ class ServedColumns:
     is_ragged: bool
     """Whether histories are values and offsets, or padded rows."""
     user_numbers: tuple[ServedColumn, ...] = ()
+    """Numbers and vectors beside the user."""
     target_lists: tuple[ServedColumn, ...] = ()
+    """Lists of ids of each candidate."""
     target_numbers: tuple[ServedColumn, ...] = ()
+    """Numbers and vectors of each candidate."""
     contexts: tuple[ServedColumn, ...] = ()
     """Ids of the moment that a request is of."""
 

@@ -16,8 +16,11 @@ from .limits import Limits
 from .servable import ServedColumn, ServedColumns, Tensors
 
 ROWS_PER_CALL = 4096
+"""Rows that a model is given at once, which bounds its memory."""
 HISTORIES_PER_CALL = 64
+"""Rows of histories that are summed up at once."""
 Scores = npt.NDArray[np.float32]
+"""Click probabilities, one for each row or candidate."""
 Entry = TypeVar("Entry")
 
 
@@ -62,6 +65,7 @@ def _lists(
     counts: npt.NDArray[np.int64],
     columns: ServedColumns,
 ) -> Tensors:
+    """A list column whose rows stand there ``counts`` times each."""
     if columns.is_ragged:
         lengths = np.repeat([len(row) for row in rows], counts)
         values = [np.tile(row, count) for row, count in zip(rows, counts, strict=True)]
@@ -153,6 +157,7 @@ class IdsRequest:
 
     tensors: Tensors
     rows: int
+    """Scores that are asked for."""
     is_one_user: bool
     """Whether one row of the user's columns goes with all candidates."""
 
@@ -250,6 +255,7 @@ def _check_list(
 
 
 def _check_values(tensors: Tensors, column: ServedColumn) -> None:
+    """Look whether ids are in their table, and numbers are some."""
     name = column.name + VALUES if column.name + VALUES in tensors else column.name
     values, largest = tensors[name], column.largest_id
     if largest is None:

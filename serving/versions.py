@@ -95,6 +95,7 @@ class ServedVersion:
         return {n: Servable.open(place) for n, place in zip(numbers, self.places, strict=True)}
 
     def __str__(self) -> str:
+        """Name the version, and the other one where some users meet it."""
         if self.canary is None:
             return str(self.number)
         return (
@@ -123,8 +124,10 @@ class Versions:
     """The current version, and beside it one that a share of the users meet."""
 
     current: LoadedVersion
+    """Answers all others."""
     canary: LoadedVersion | None = None
     share: float = 0.0
+    """Of the users who meet the canary."""
     user: str = ""
     """The name under which an event has its user."""
 

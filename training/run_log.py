@@ -186,6 +186,7 @@ class RunLog:
 
     @contextlib.contextmanager
     def _writing_summaries(self) -> Iterator[None]:
+        """Turn TensorFlow's error of a directory or disk into ours."""
         import tensorflow as tf
 
         try:

@@ -34,6 +34,9 @@ class ActivationUnit(ConfiguredBlock):
     >>> scores = ActivationUnit()(tf.ones([2, 3, 8]), tf.ones([2, 5, 8]))
     >>> scores.shape
     TensorShape([2, 3, 5])
+
+    Args:
+        hidden_dims: Sizes of the hidden layers.
     """
 
     def __init__(self, hidden_dims: tuple[int, ...] = (80, 40), **kwargs: Any) -> None:
@@ -85,6 +88,7 @@ class ActivationUnit(ConfiguredBlock):
         return tf.reshape(scores, [users, many_count, few_count])
 
     def _scores_by_pairs(self, candidates: tf.Tensor, history: tf.Tensor) -> tf.Tensor:
+        """Score them by one product for all pairs of all users: a GPU has no cache for kernels."""
         of_item, of_history, of_product = self._half_kernels()
         (users, count, dim), length = sizes(candidates), sizes(history)[1]
         units, pairs_count = of_item.shape[-1], users * count * length
@@ -106,9 +110,17 @@ class ActivationUnit(ConfiguredBlock):
     def score_each(
         self, target_item: tf.Tensor, positions: list[tf.Tensor], sharing: Size = 1
     ) -> tf.Tensor:
-        """Return the scores, [samples, positions], of positions that a recurrence makes one by one.
+        """Return the scores of positions that stand one by one, as a recurrence makes them.
 
         One position after the other stays in a processor's cache; a GPU takes all at once.
+
+        Args:
+            target_item: [samples, dim].
+            positions: Each [samples / sharing, dim].
+            sharing: How many samples, one after the other, share a row of positions.
+
+        Returns:
+            [samples, positions].
         """
         if has_gpu_forms():
             history = tf.stack(positions, axis=1)  # [samples / sharing, positions, dim]
@@ -129,6 +141,7 @@ class ActivationUnit(ConfiguredBlock):
         return 0.5 * tf.convert_to_tensor(self.dense[0].bias)
 
     def _half_kernels(self) -> list[tf.Tensor]:
+        """Return half of the first kernel: the item's, the history's and their product's part."""
         kernel = 0.5 * tf.cast(tf.convert_to_tensor(self.dense[0].kernel), self.compute_dtype)
         item, history, difference, product = tf.split(kernel, 4, axis=0)
         return [item + difference, history - difference, product]
@@ -144,6 +157,7 @@ class ActivationUnit(ConfiguredBlock):
         return half, tf.convert_to_tensor(second.bias) + tf.reduce_sum(half, axis=0)
 
     def _after_tanh(self, hidden: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+        """Run the layers after the first, the second with these weights: [rows, 1]."""
         hidden = self.dense[1].activation(affine(hidden, kernel, bias))
         for dense in self.dense[2:]:
             hidden = dense(hidden)
@@ -152,6 +166,7 @@ class ActivationUnit(ConfiguredBlock):
 
 @fused
 def _product(of_samples: tf.Tensor, of_rows: tf.Tensor) -> tf.Tensor:
+    """Multiply samples with what several of them, one after the other, share: [samples, dim]."""
     rows, dim = sizes(of_rows)
     together = tf.reshape(of_samples, [rows, -1, dim]) * tf.expand_dims(of_rows, 1)
     return tf.reshape(together, [-1, dim])
@@ -159,6 +174,7 @@ def _product(of_samples: tf.Tensor, of_rows: tf.Tensor) -> tf.Tensor:
 
 @fused
 def _kernels(few: tf.Tensor, of_product: tf.Tensor, of_many: tf.Tensor) -> tf.Tensor:
+    """Multiply each of the few, [users, dim, few], into a kernel: [users, dim, few, units]."""
     return tf.expand_dims(few, -1) * of_product + of_many
 
 

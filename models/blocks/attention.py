@@ -139,6 +139,9 @@ class DINAttention(ConfiguredBlock):
     >>> mask = tf.constant([[[False, True, True]]])
     >>> attention(tf.zeros([1, 1, 2]), history, mask).numpy().tolist()
     [[[0.5, 0.5]]]
+
+    Args:
+        attention: ``"dot"`` or ``"activation_unit"``.
     """
 
     def __init__(self, attention: str = "dot", **kwargs: Any) -> None:
@@ -201,6 +204,7 @@ class TargetAttention(ConfiguredBlock):
     TensorShape([1, 1, 6])
 
     Args:
+        heads: How many.
         head_dim: Length of the vectors that a head compares, and of those that it gives.
         time_dim: Length of the time vectors; 0 without.
     """
@@ -234,6 +238,7 @@ class TargetAttention(ConfiguredBlock):
         return self.add_weight(name, [rows, columns], experimental_autocast=False)
 
     def _by_head(self, kernel: tf.Variable) -> tf.Tensor:
+        """[dim, heads x head_dim] -> [dim, heads, head_dim]."""
         return tf.reshape(kernel, [-1, self.heads, self.head_dim])
 
     def scores(

@@ -36,6 +36,7 @@ class HistoryCounts(ConfiguredBlock):
     [[0.63, 0.68, 0.5, 0.67, 1.0, 0.86], [0.0, 0.0, 0.0, 0.0, 0.0, 0.86]]
 
     Args:
+        length: The longest history that a candidate sees.
         windows: Newest positions that are counted; those as long as a history are left out, and
             all positions are counted in any case.
     """
@@ -59,7 +60,12 @@ class HistoryCounts(ConfiguredBlock):
     ) -> tf.Tensor:
         """Return the counts: [users, candidates, :meth:`counts_dim`].
 
-        ``ends``, [users, candidates], say where what a candidate sees ends; None: all see it all.
+        Args:
+            target: The candidates' features, each [users, candidates].
+            history: The same of each position, by the same names, each [users, places].
+            real: Which places hold a position: [users, places], bool.
+            ends: Where what a candidate sees ends, [users, candidates], int32; None where all see
+                the whole.
         """
         users, candidates = sizes(next(iter(target.values())))
         places = sizes(real)[1]
@@ -82,10 +88,12 @@ class HistoryCounts(ConfiguredBlock):
         return tf.cast(tf.concat(numbers, axis=-1), self.compute_dtype)
 
     def _in_windows(self, running: tf.Tensor, bounds: tf.Tensor) -> tf.Tensor:
+        """Return what each window has, of a running count: [users, candidates, windows]."""
         found = tf.gather(running, bounds, axis=2, batch_dims=2)
         return found[:, :, -1:] - found[:, :, :-1]
 
     def _recency(self, same: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
+        """Return how recent the newest occurrence is: [users, candidates, 1]."""
         places = tf.range(1, sizes(same)[2] + 1)
         before = tf.where(same & (places <= ends[:, :, tf.newaxis]), places, 0)
         newest = tf.reduce_max(before, axis=-1)

@@ -41,6 +41,11 @@ class HistoryPrototypes(ConfiguredBlock):
     (TensorShape([1, 1, 2, 5]), True)
     >>> prototypes(tf.ones([1, 6, 4]), summary).shape
     TensorShape([1, 6, 8])
+
+    Args:
+        prototypes: How many.
+        heads: Heads of the attention.
+        head_dim: Length of the vectors that a head compares, and of those that it gives.
     """
 
     def __init__(self, prototypes: int, heads: int = 4, head_dim: int = 16, **kwargs: Any) -> None:
@@ -68,7 +73,12 @@ class HistoryPrototypes(ConfiguredBlock):
         super().build(input_shape)
 
     def summarize(self, history: tf.Tensor, history_mask: tf.Tensor) -> tf.Tensor:
-        """Return the summaries of windows: [users, windows, prototypes, dim + 1], float32."""
+        """Return the summaries of windows: [users, windows, prototypes, dim + 1], float32.
+
+        Args:
+            history: [users, history, dim].
+            history_mask: [users, windows, history], bool.
+        """
         history = tf.cast(history, tf.float32)
         shares = tf.transpose(self._shares(history), [0, 2, 1])
         seen = tf.cast(history_mask, tf.float32)[:, :, tf.newaxis]
@@ -79,6 +89,7 @@ class HistoryPrototypes(ConfiguredBlock):
         return tf.reshape(sums, [users, windows, prototypes, sizes(counted)[2]])
 
     def _shares(self, vectors: tf.Tensor) -> tf.Tensor:
+        """Distribute vectors over the prototypes: [users, rows, dim] -> [.., prototypes]."""
         directions = tf.math.l2_normalize(tf.cast(vectors, tf.float32), axis=-1)
         return tf.nn.softmax(tf.matmul(directions, self.vectors, transpose_b=True))
 

@@ -26,9 +26,14 @@ class CrossLayers(ConfiguredBlock):
 
     >>> CrossLayers(layers=2, rank=3)(tf.ones([4, 8])).shape
     TensorShape([4, 8])
+
+    Args:
+        layers: How many.
+        rank: Length of ``U x``; None for full rank.
     """
 
     def __init__(self, layers: int = 3, rank: int | None = 512, **kwargs: Any) -> None:
+        """Check the options; ``build`` knows how wide the inputs are."""
         super().__init__(**kwargs)
         self.layers = check_positive("layers", layers)
         self.rank = None if rank is None else check_positive("rank", rank)

@@ -62,6 +62,10 @@ class HiddenLayers(ConfiguredBlock):
 
     >>> HiddenLayers((200, 80))(tf.ones([2, 16])).shape
     TensorShape([2, 80])
+
+    Args:
+        hidden_dims: Sizes of the hidden layers; none gives what came in.
+        dropout_rate: Share of the last hidden layer dropped in training; None for off.
     """
 
     def __init__(
@@ -114,6 +118,10 @@ class ClassifierMLP(HiddenLayers):
 
     >>> ClassifierMLP((200, 80))(tf.ones([2, 16])).shape
     TensorShape([2, 1])
+
+    Args:
+        hidden_dims: Sizes of the hidden layers.
+        dropout_rate: Share of the last hidden layer dropped in training; None for off.
     """
 
     def build(self, input_shape: Any) -> None:
@@ -144,6 +152,9 @@ class ReLULayers(HiddenLayers):
 
     >>> ReLULayers((512, 256, 128))(tf.ones([2, 13])).shape
     TensorShape([2, 128])
+
+    Args:
+        hidden_dims: Sizes of the layers; none gives what came in.
     """
 
     def make_layers(self) -> tuple[list[tf.keras.layers.Layer], list[tf.keras.layers.Layer]]:

@@ -31,6 +31,9 @@ class InterestExtractor(ConfiguredBlock):
     >>> states = InterestExtractor(6)([tf.ones([2, 4])] * 5)
     >>> len(states), states[-1].shape
     (5, TensorShape([2, 6]))
+
+    Args:
+        units: Size of the state.
     """
 
     def __init__(self, units: int, **kwargs: Any) -> None:
@@ -49,7 +52,11 @@ class InterestExtractor(ConfiguredBlock):
         super().build(input_shape)
 
     def call(self, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Return the state after each position: one [batch, units] each."""
+        """Return the state after each position: one [batch, units] each.
+
+        Args:
+            inputs: One [batch, dim] for each position, oldest first.
+        """
         kernels = tf.split(tf.convert_to_tensor(self.kernel), 3, axis=1)
         recurrent_kernels = tf.split(tf.convert_to_tensor(self.recurrent_kernel), 3, axis=1)
         bias, recurrent_bias = tf.unstack(tf.convert_to_tensor(self.bias), axis=0)
@@ -82,7 +89,9 @@ class Product(NamedTuple):
     """The product of input and state with one kernel: what a gate is made of."""
 
     kernel: tf.Tensor
+    """[dim + units, units]."""
     bias: tf.Tensor
+    """[units]."""
     of_state: tf.Tensor
     """The kernel's part for the state: [units, units]."""
     of_inputs: list[tf.Tensor]
@@ -106,6 +115,9 @@ class AUGRU(ConfiguredBlock):
     >>> state = AUGRU(6)([tf.ones([2, 4])] * 5, tf.ones([2, 5]) / 5)
     >>> state.shape
     TensorShape([2, 6])
+
+    Args:
+        units: Size of the state.
     """
 
     def __init__(self, units: int, **kwargs: Any) -> None:
@@ -131,7 +143,10 @@ class AUGRU(ConfiguredBlock):
     ) -> tf.Tensor:
         """Return the state after the last position: [rows x candidates, units].
 
-        So many ``candidates``, one after the other, share one row of inputs.
+        Args:
+            inputs: One [rows, dim] for each position, oldest first.
+            attention: [rows x candidates, history], the weight of each position.
+            candidates: How many rows of attention, one after the other, share one row of inputs.
         """
         reset, update, candidate = self._products(inputs, candidates)
         half_keep = tf.split(0.5 - 0.5 * tf.cast(attention, inputs[0].dtype), len(inputs), axis=1)
@@ -178,6 +193,7 @@ def _multiply(
 
 
 def _sum(parts: tuple[tf.Tensor, ...]) -> tf.Tensor:
+    """Add what :func:`_multiply` gives, without a copy of a row's for each candidate."""
     if len(parts) == 1:
         return parts[0]
     of_samples, of_rows = parts
@@ -194,6 +210,7 @@ def _reset(state: tf.Tensor, *of_reset: tf.Tensor) -> tf.Tensor:
 
 @fused
 def _evolved(state: tf.Tensor, half_keep: tf.Tensor, *products: tf.Tensor) -> tf.Tensor:
+    """Return the next state, of the products of the new one and of the update gate."""
     half = len(products) // 2
     new, update = tf.tanh(_sum(products[:half])), 1.0 + tf.tanh(_sum(products[half:]))
     return new + half_keep * update * (state - new)
@@ -257,11 +274,16 @@ class InterestEvolution(ConfiguredBlock):
         short_mask: tf.Tensor,
         places: tf.Tensor | None = None,
     ) -> Evolution:
-        """Follow the interest through the short history, [users, windows, short, dim].
+        """Follow the interest through the short history.
 
-        There is a window for each candidate, or one for several that follow each other. With
-        ``places``, [users, windows, short], history and mask are those of a span, [users, 1, span,
-        ...], and so are the states that are returned: it says where each window is in it.
+        Args:
+            candidates: [users, candidates, dim].
+            short_history: [users, windows, short, dim], with a window for each candidate, or one
+                for several that follow each other, or for all of a user; zeros at padded positions.
+            short_mask: [users, windows, short], bool; True where a position is real.
+            places: [users, windows, short], int32, for one pass over a span: where each window
+                is in it. History and mask are then those of the span, [users, 1, span, ...],
+                and so are the states that are returned.
         """
         users, count, _ = sizes(candidates)
         # Keras casts a layer's first input only.
@@ -283,6 +305,7 @@ class InterestEvolution(ConfiguredBlock):
         return Evolution(final_state, whole)
 
     def _of_windows(self, states: list[tf.Tensor], places: tf.Tensor) -> list[tf.Tensor]:
+        """Return the states of each window: short x [users x windows, units]."""
         users, windows, short = sizes(places)
         # A product, whose gradient is one too: that of a gather adds up row by row.
         chosen = tf.one_hot(places, len(states), dtype=self.compute_dtype)
@@ -295,6 +318,7 @@ class InterestEvolution(ConfiguredBlock):
     def _scores(
         self, item: tf.Tensor, states: list[tf.Tensor], windows: Size, sharing: Size
     ) -> tf.Tensor:
+        """Return the scores of each candidate: [samples, short]."""
         if not is_one(windows):
             return self.activation_unit.score_each(item, states, sharing)
         item = tf.reshape(item, [sizes(states[0])[0], sharing, self.units])
@@ -305,12 +329,16 @@ class AuxiliaryLogits(NamedTuple):
     """Logits of the auxiliary network for each next position; each [rows, short - 1]."""
 
     click: tf.Tensor
+    """Logits of the items that were clicked next, float32."""
     noclick: tf.Tensor
+    """Logits of the items that were not, float32."""
     mask: tf.Tensor
+    """Where the next position is real, bool."""
 
 
 @fused
 def _sigmoid_of_sum(of_state: tf.Tensor, of_item: tf.Tensor) -> tf.Tensor:
+    """Return the first hidden layer, of the parts that it is the sum of."""
     return tf.sigmoid(of_state + of_item)
 
 
@@ -326,6 +354,11 @@ class AuxiliaryNetwork(ConfiguredBlock):
     >>> history, mask = tf.ones([2, 5, 4]), tf.ones([2, 5], tf.bool)
     >>> network([tf.ones([2, 6])] * 5, history, -history, mask).click.shape
     TensorShape([2, 4])
+
+    Args:
+        item_dim: Length of the item vectors.
+        hidden_dims: Sizes of the hidden layers.
+        dropout_rate: Share of the last hidden layer dropped in training; None for off.
     """
 
     def __init__(
@@ -359,7 +392,15 @@ class AuxiliaryNetwork(ConfiguredBlock):
         history_mask: tf.Tensor,
         training: bool = False,
     ) -> AuxiliaryLogits:
-        """Score what came next, and what did not, after each state."""
+        """Score what came next, and what did not, after each state.
+
+        Args:
+            states: One [rows, units] for each position of the short history.
+            history: [rows, short, dim], item vectors.
+            negative_history: [rows, short, dim].
+            history_mask: [rows, short], bool.
+            training: Whether dropout applies, to each of the two histories by itself.
+        """
         batch = tf.shape(history)[0]
         if len(states) < 2:  # no position has a next one
             nothing = tf.zeros([batch, 0], tf.float32)

@@ -32,6 +32,10 @@ def sharing_of(candidates: tf.Tensor, windows: tf.Tensor) -> Size:
 
     >>> sharing_of(tf.ones([2, 6, 4]), tf.ones([2, 3, 5]))
     2
+
+    Args:
+        candidates: [users, candidates, ...].
+        windows: [users, windows, ...]: one, or as many as there are candidates, or between.
     """
     count, windows_count = sizes(candidates)[1], sizes(windows)[1]
     if is_one(windows_count):
@@ -53,6 +57,10 @@ def beside_windows(of_windows: tf.Tensor, candidates: tf.Tensor) -> tf.Tensor:
 
     >>> beside_windows(tf.constant([[[1], [2]]]), tf.ones([1, 4, 3])).numpy().tolist()
     [[[1], [1], [2], [2]]]
+
+    Args:
+        of_windows: [users, windows, ...].
+        candidates: [users, candidates, ...].
     """
     if is_one(sizes(of_windows)[1]):
         return of_windows
@@ -64,6 +72,10 @@ def gather_places(values: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
 
     >>> gather_places(tf.constant([[5, 6, 7]]), tf.constant([[[-1, 0], [2, 3]]])).numpy().tolist()
     [[[0, 5], [7, 0]]]
+
+    Args:
+        values: [users, length].
+        places: [users, ...], int32.
     """
     last = sizes(values)[1] - 1
     found = tf.gather(values, tf.clip_by_value(places, 0, last), batch_dims=1)

@@ -52,7 +52,9 @@ class ArrayPart:
 
     variable: str
     values: Array
+    """What stands in these rows and columns."""
     shape: tuple[int, ...]
+    """Shape of the whole variable."""
     table: str | None = None
     """The embedding table that it is, or is a slot of."""
     first_row: int = 0
@@ -165,6 +167,7 @@ class WrittenFile:
     name: str
     sha256: str
     arrays: dict[str, StoredArray]
+    """Variable -> its parts in this file."""
 
 
 def file_name(rank: int = 0, ranks: int = 1) -> str:
@@ -260,6 +263,7 @@ class StoredArrays(Mapping[str, Array]):
                 self._check_header(variable, array, part)
 
     def __getitem__(self, variable: str) -> Array:
+        """Read a whole array."""
         return self.read(variable)
 
     def __iter__(self) -> Iterator[str]:
@@ -296,6 +300,7 @@ class StoredArrays(Mapping[str, Array]):
         wanted: tuple[IndexRange, IndexRange],
         result: Array,
     ) -> None:
+        """Read the rows that a part has of what is wanted into their places."""
         rows, columns = wanted[0].overlap(part.rows), wanted[1].overlap(part.columns)
         if rows.begin >= rows.end or columns.begin >= columns.end:
             return

@@ -29,6 +29,7 @@ SUMS = "SHA256SUMS"
 FORMAT = 3
 
 Writer = Callable[[Path, Iterable[ArrayPart]], Sequence[WrittenFile]]
+"""Writes this rank's parts into a directory, and has the other ranks write theirs."""
 
 
 class CheckpointError(MerlinSimError):
@@ -43,6 +44,7 @@ class SavedCheckpoint:
     facts: dict[str, Any]
     """What the run wrote beside the arrays: position, model, dataset, seed, metrics."""
     arrays: StoredArrays
+    """Name -> array, read when it is asked for; ranges of one too."""
     sums: Mapping[str, str] = field(default_factory=dict)
     """The digests of its files by name, with which they were compared."""
 

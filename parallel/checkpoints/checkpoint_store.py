@@ -48,6 +48,7 @@ class CheckpointStore:
     """
 
     def __init__(self, directory: Path, keep: int = 3) -> None:
+        """Name the directory; nothing is read or written yet."""
         self.directory = directory
         self.keep = keep
 
@@ -68,7 +69,13 @@ class CheckpointStore:
 
         Those of later steps than this one stay: a damaged one, whose run was resumed from an
         earlier one, or another run's. Where the disk is full, what was there before stays.
-        ``auc`` is of held-out rows; by it the best one is found.
+
+        Args:
+            steps: done in all; names the checkpoint.
+            facts: what is written beside the arrays.
+            parts: the arrays, or what this rank has of them: :func:`~.array_files.whole`.
+            auc: of rows that were held out; by it the best one is found.
+            write: see :func:`~.checkpoint_files.write_checkpoint`.
         """
         final = self.directory / f"step-{steps:010d}"
         partial = self.directory / f".{final.name}.{os.getpid()}"
@@ -118,7 +125,13 @@ class CheckpointStore:
         check: Callable[[SavedCheckpoint], None] = lambda checkpoint: None,
         order: Sequence[str] | None = None,
     ) -> SavedCheckpoint:
-        """Read the newest checkpoint that is whole, or the first of an ``order`` of names."""
+        """Read the newest checkpoint that is whole, or the first of an ``order`` of names.
+
+        Args:
+            say: called with a sentence for each checkpoint that had to be passed over.
+            check: raises CheckpointError for a checkpoint that does not say what is needed.
+            order: names, of which the first that is whole is read.
+        """
         named = self.directory.name if self.is_one_checkpoint else None
         store = CheckpointStore(self.directory.parent) if named else self
         if not store.directory.is_dir():
@@ -181,6 +194,7 @@ def _remove(path: Path) -> None:
 
 @contextlib.contextmanager
 def _locked(directory: Path, kind: int) -> Iterator[None]:
+    """Hold the directory's lock; where a file system has no locks, do without."""
     try:
         descriptor = os.open(directory, os.O_RDONLY)
     except OSError as error:

@@ -191,6 +191,7 @@ class Wanted:
     memory: float | None = None
     """Bytes that a rank's device has in all; None for any."""
     cut: str = "auto"
+    """One of ``CUTS``."""
     host_memory: float = 0
     """Bytes that a rank has in its machine's memory, for what its device has no room for."""
 

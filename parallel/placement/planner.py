@@ -225,6 +225,7 @@ def least_host_memory(tables: list[Table], wanted: Wanted) -> int | None:
 
 
 def _fits(tables: list[Table], wanted: Wanted) -> bool:
+    """Return whether there is a plan of these tables for so little memory."""
     return least_memory(tables, wanted) <= wanted.for_tables
 
 
@@ -257,6 +258,7 @@ def _place(tables: list[Table], wanted: Wanted, pieces_of: int) -> Plan:
 
 
 def _numbers(table: Table, wanted: Wanted) -> int:
+    """Return how many numbers a step looks up in a table, at most."""
     return min(wanted.samples * table.lookups, table.rows) * table.width
 
 
@@ -267,6 +269,7 @@ def _is_replicated(table: Table, wanted: Wanted) -> bool:
 
 
 def _divide(table: Table, wanted: Wanted, share: float) -> tuple[Cut, int]:
+    """Say how a table is cut, and into how many pieces."""
     most_columns = min(wanted.ranks, table.width)
     if wanted.cut == Cut.WHOLE.value:
         return Cut.WHOLE, 1
@@ -286,6 +289,7 @@ def _divide(table: Table, wanted: Wanted, share: float) -> tuple[Cut, int]:
 
 
 def _shards(table: Table, cut: Cut, ranks: list[int]) -> tuple[Shard, ...]:
+    """Cut a table evenly for these ranks."""
     size = table.rows if cut is Cut.ROWS else table.width
     ends = [size * number // len(ranks) for number in range(len(ranks) + 1)]
     shards = []

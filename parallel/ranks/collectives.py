@@ -86,8 +86,16 @@ def average_gradients(
 
     Dense ones and ``extra`` go in one fused reduction, the same from step to step. Of a table, the
     rows that the batches name travel, and never the whole table, unless ``dense_tables`` asks for
-    it. What this rank alone has, ``own``, was summed over all ranks when it came here: it is
-    divided, and does not travel.
+    it. What this rank alone has was summed over all ranks when it came here: it is divided, and
+    does not travel.
+
+    Args:
+        gradients: this rank's, in the same order on every rank.
+        extra: a small float32 vector that is averaged along.
+        ranks: the run.
+        fp16_compression: send float16.
+        dense_tables: turn gradients of tables into whole tables first.
+        own: places of the gradients of what is on no other rank.
     """
     if ranks.size == 1:
         return gradients, extra
@@ -120,9 +128,15 @@ def exchange(
 ) -> tf.Tensor:
     """Send each rank its rows of a tensor and return the rows that all send this one.
 
-    ``sent`` and ``received`` say how many rows go to each and come from each. The gradient goes
-    the same way back. Both have names of their own, the same on every rank, as Horovod pairs by
-    name what ranks send.
+    The gradient goes the same way back. Both have names of their own, the same on every rank, as
+    Horovod pairs by name what ranks send.
+
+    Args:
+        values: [rows, ...], those for the first rank first.
+        sent: [ranks], int32: how many rows go to each.
+        received: [ranks], int32: how many come from each.
+        name: unlike that of any other exchange of the step.
+        ranks: the run.
     """
     if ranks.size == 1:
         return values
@@ -224,7 +238,13 @@ def sum_counts(counts: npt.NDArray[np.int64], ranks: Ranks) -> npt.NDArray[np.in
 def send_rows(
     values: npt.NDArray[Any], receivers: npt.NDArray[np.int64], ranks: Ranks
 ) -> npt.NDArray[Any]:
-    """Send each row to a rank, and return those that come here, in the order of their senders."""
+    """Send each row to a rank, and return those that come here, in the order of their senders.
+
+    Args:
+        values: [rows, ...], of this rank.
+        receivers: [rows], the rank that is to have each.
+        ranks: the run.
+    """
     if ranks.size == 1:
         return values
     order = np.argsort(receivers, kind="stable")

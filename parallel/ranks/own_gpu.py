@@ -48,6 +48,7 @@ def _see_only(place: str) -> str:
 
 
 def _dealt_out_by_slurm(local: LocalRank) -> bool:
+    """Return whether Slurm shows each task a GPU of its own already."""
     return "SLURM_LOCALID" in os.environ and (
         int(os.environ.get("SLURM_GPUS_ON_NODE", "0") or 0) >= local.size
     )

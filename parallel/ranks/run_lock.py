@@ -98,6 +98,7 @@ def _taken(directory: Path) -> MerlinSimError:
 
 
 def _holder(path: Path) -> str:
+    """Say which process holds a lock, by what it noted."""
     try:
         note = json.loads(path.read_text())
         return f"process {note['pid']} on {note['host']}, since {note['since']},"

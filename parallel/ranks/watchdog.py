@@ -112,6 +112,7 @@ class Watchdog:
     """Watches the ranks of a run while it is active; with one rank it does nothing.
 
     Args:
+        ranks: the run.
         stall_timeout: seconds without a step after which a rank that is behind is given up.
         end: called once, with the message to print and the exit code.
     """
@@ -194,6 +195,7 @@ class Watchdog:
         threading.Thread(target=work, args=arguments, daemon=True).start()
 
     def _accept(self, server: socket.socket) -> None:
+        """Accept the connections of all other ranks, and no others."""
         self._progress[0] = Progress()
         self._thread(self._answer, server)
         with self._all_connected:
@@ -232,6 +234,7 @@ class Watchdog:
         self._listen_to_rank(rank, lines)
 
     def _rank_of(self, lines: TextIO) -> int | None:
+        """Read who connects; None without the secret."""
         try:
             hello = json.loads(lines.readline(HELLO_BYTES))
             known = hmac.compare_digest(str(hello["secret"]).encode(), self._secret.encode())

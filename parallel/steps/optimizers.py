@@ -68,6 +68,7 @@ class WarmUpAndDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
 
 
 Rate = float | Callable[[tf.Tensor], tf.Tensor]
+"""A learning rate, or a schedule: ``tf.keras.optimizers.schedules.LearningRateSchedule``."""
 
 register = tf.keras.utils.register_keras_serializable(package="merlin_sim")
 
@@ -101,6 +102,7 @@ class Optimizer(tf.keras.optimizers.Optimizer):
         table_lr_scale: float = 1.0,
         **keras: Any,
     ) -> None:
+        """Take the hyperparameters; ``build`` makes the moments."""
         self.table_weight_decay = table_weight_decay
         self.table_lr_scale = table_lr_scale
         with tf.name_scope(""):  # names that depend on the variables only
@@ -214,6 +216,7 @@ class Adam(Optimizer):
         self.epsilon = epsilon
 
     def _internal_apply_gradients(self, grads_and_vars: Any) -> Any:
+        """Compute once what is the same for all variables."""
         step = tf.cast(self.iterations + 1, tf.float32)
         beta_1, beta_2, epsilon = map(tf.constant, (self.beta_1, self.beta_2, self.epsilon))
         self._of_all = {

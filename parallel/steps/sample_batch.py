@@ -28,6 +28,7 @@ class SampleBatch(NamedTuple):
 
     columns: dict[str, tf.Tensor]
     labels: tf.Tensor
+    """[rows], or [users, candidates]."""
     weights: tf.Tensor | None = None
     """[users, candidates], 0 for a filler; None where every row is one sample."""
 

@@ -30,13 +30,17 @@ class StepResult(NamedTuple):
     """Result of a step; losses are those of the global batch."""
 
     losses: tf.Tensor
+    """In the model's order; the first is what is minimised."""
     stopped: tf.Tensor
+    """Whether any rank was asked to stop."""
     finite: tf.Tensor
     """Whether the gradients were finite; if not, no weight was changed."""
     logits: tf.Tensor
     """This rank's, [samples], a row's one after the other."""
     samples: tf.Tensor
+    """How many samples of the global batch counted."""
     labels: tf.Tensor
+    """This rank's, like the logits."""
     weights: tf.Tensor
     """This rank's, like the logits: 0 where there is no sample."""
 
@@ -51,7 +55,12 @@ class TrainStep:
         model: anything with ``trainable_variables`` and ``compute_step(columns, labels,
             sample_weight, training=True)``, which gives the losses, the first of them to be
             minimised, and the logits.
+        optimizer: a Keras optimizer that has its moments.
+        loss_scale: active in mixed precision.
+        ranks: the run.
+        xla: compile forward and backward pass.
         fp16_compression: see :func:`~merlin_sim.parallel.ranks.collectives.average_gradients`.
+        dense_tables: see there.
         own: trained variables of which this rank has a part that no other has.
         held: rows of tables that move by a part only; None where all move.
         table_gradient: what lookups give tables; None for what suits the device.
@@ -79,6 +88,7 @@ class TrainStep:
         table_gradient: TableGradient | None = None,
         one_program: bool = False,
     ) -> None:
+        """Choose the forms of tables' gradients, and whether XLA compiles both passes."""
         self.model = model
         self.optimizer = optimizer
         self.loss_scale = loss_scale
@@ -138,10 +148,16 @@ class TrainStep:
         share: tf.Tensor | None = None,
         sample_weight: tf.Tensor | None = None,
     ) -> StepResult:
-        """Do the step; ``stop`` says whether this rank was asked to stop, which every rank learns.
+        """Do the step.
 
-        ``share`` is this rank's samples that count over the mean number of them per rank: 1 but in
-        batches of which ranks have different numbers. None where only the weights show it.
+        Args:
+            columns: the batch.
+            labels: [rows], or [users, candidates] where a row has several samples.
+            stop: whether this rank was asked to stop; every rank learns of it.
+            share: this rank's samples that count over the mean number of them per rank: 1 but in
+                batches of which ranks have different numbers, as the last of an epoch. None where
+                only the weights show: the ranks exchange them.
+            sample_weight: like ``labels``; None counts every sample once.
         """
         counted = counted_samples(labels, sample_weight)
         if share is None:  # known before the forward pass is done, which does not wait for it
@@ -226,6 +242,10 @@ def counted_samples(labels: tf.Tensor, sample_weight: tf.Tensor | None) -> tf.Te
 
     >>> float(counted_samples(tf.zeros([2, 2]), tf.constant([[1.0, 1.0], [1.0, 0.0]])))
     3.0
+
+    Args:
+        labels: [rows], or [users, candidates] where a row has several samples.
+        sample_weight: like ``labels``, 0 for a filler; of plain rows every row counts.
     """
     if labels.shape.rank == 2 and sample_weight is not None:
         return tf.math.count_nonzero(sample_weight, dtype=tf.float32)

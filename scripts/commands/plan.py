@@ -80,6 +80,7 @@ def _print_tables(plan: Plan, wanted: Wanted) -> None:
 
 
 def _held(placed: Placed, wanted: Wanted) -> Costs:
+    """Add up the parts of a table; of one that is on every rank, count one."""
     ranks = {0} if placed.cut is Cut.REPLICATED else {shard.rank for shard in placed.shards}
     parts = [part_costs(placed, rank, wanted) for rank in ranks]
     return Costs(*(sum(sizes) for sizes in zip(*parts)))  # noqa: B905

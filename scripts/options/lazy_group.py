@@ -14,7 +14,12 @@ COMMANDS_PACKAGE = f"{__package__.rpartition('.')[0]}.commands"
 
 
 class LazyGroup(click.Group):
-    """A click group that imports a command's module when that command runs."""
+    """A click group that imports a command's module when that command runs.
+
+    Args:
+        files: Command -> (its module in ``commands/``, its line in the help), in the order of the
+            help. The module's ``command`` is the command.
+    """
 
     def __init__(self, *args: Any, files: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -49,6 +49,7 @@ def model_options(off: Mapping[str, Any]) -> dict[str, Callable[[Any], Any]]:
 
 
 def _default(name: str, ordered: Sequence[Family], off: Mapping[str, Any]) -> str:
+    """Describe an option's default: the first family's that has it, then those that differ."""
     if name in off:
         return f"{off[name]}: off"
     of_families: dict[str, list[str]] = {}

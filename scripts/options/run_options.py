@@ -180,6 +180,7 @@ def _is_given(ctx: click.Context, name: str) -> bool:
 
 
 def _is_chosen(ctx: click.Context, name: str) -> bool:
+    """Return whether the command line or the config file says a value, or that there is none."""
     return _is_given(ctx, name) or name in ctx.meta.get(OF_FILE, ())
 
 
@@ -236,6 +237,7 @@ def with_recipe(ctx: click.Context, config: RunConfig, dataset: DatasetDirectory
 
 
 def _with_preset(ctx: click.Context, config: RunConfig, preset: Preset) -> RunConfig:
+    """Set the preset's values; those of the model only where no checkpoint says them."""
     values = _open_ones(ctx, preset.values)
     options = {name: values.pop(name) for name in list(values) if name in MODEL_OPTIONS}
     if config.load_checkpoint_path is not None or config.warm_start is not None:
@@ -247,6 +249,7 @@ def _with_preset(ctx: click.Context, config: RunConfig, preset: Preset) -> RunCo
 def _sized(
     ctx: click.Context, config: RunConfig, dataset: DatasetDirectory, samples: int
 ) -> RunConfig:
+    """Choose the batch and Adam's learning rate for the size of the data."""
     if not _is_chosen(ctx, "global_batch_size"):
         batch = batch_of(config, dataset, samples)
         config = dataclasses.replace(config, global_batch_size=batch)
@@ -256,6 +259,7 @@ def _sized(
 
 
 def _report_recipe(begun: RunConfig, config: RunConfig, default: str | None, samples: int) -> None:
+    """Say what was chosen, and why."""
     before, after = begun.to_dict(), config.to_dict()
     changed = [f"--{name} {value}" for name, value in after.items() if value != before.get(name)]
     if not changed:

@@ -21,6 +21,7 @@ class ShortHelp(click.Command):
     """
 
     def __init__(self, *args: Any, common: Sequence[str], **kwargs: Any) -> None:
+        """Add the option ``--helpfull``."""
         super().__init__(*args, **kwargs)
         self.common = common
         self.has_models = any(MODEL in param.opts for param in self.params)

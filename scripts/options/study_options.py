@@ -103,6 +103,7 @@ def _ends(entry: Range | tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _what_is_wrong(param: click.Parameter, value: Any, command: click.Command) -> str | None:
+    """Say what a value should be; None where it is right."""
     if value is None or param.multiple:
         return None
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -132,6 +133,7 @@ def _problems_of_datasets(file: StudyFile) -> Iterator[Problem]:
 
 
 def _settings_to_try(file: StudyFile) -> Iterator[Mapping[str, Any]]:
+    """Give the settings of a grid; of a search, each value and each end of a range once."""
     if file.search is None:
         yield from grid_of(file)
         return
@@ -146,6 +148,7 @@ def _settings_to_try(file: StudyFile) -> Iterator[Mapping[str, Any]]:
 def _try(
     file: StudyFile, command: click.Command, dataset: str, values: Mapping[str, Any]
 ) -> DatasetDirectory:
+    """Let the command configure a run of the study and open its dataset."""
     options = {**file.options, **values, "dataset_dir": str(file.datasets[dataset])}
     given = {n: v for n, v in options.items() if v is not None and n != RANKS}
     try:

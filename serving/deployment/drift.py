@@ -232,6 +232,7 @@ class Drift:
 
     mapping: str
     rows: int
+    """How many rows, or events, at most."""
     left_out: Sequence[str]
     bounds: DriftBounds
     narrator: Narrator
@@ -292,6 +293,7 @@ def _check_left_out(left_out: Sequence[str], names: set[str]) -> None:
 def _findings(
     older: Side, newer: Side, bounds: DriftBounds
 ) -> tuple[list[FeatureDrift], dict[str, tuple[Array, Array]]]:
+    """Compare what both hold; give what can be drawn of it too."""
     reference, new = older.columns, newer.columns
     findings = list(compare(reference, new, bounds))
     curves: dict[str, tuple[Array, Array]] = {}

@@ -137,10 +137,12 @@ class FeatureDrift:
     feature: str
     kind: str
     reference: int
+    """How many values."""
     new: int
     psi: float
     ks: float
     reference_mean: float | None = None
+    """Of numbers, lengths, labels and scores."""
     new_mean: float | None = None
     reference_unknown: float | None = None
     """Share of ids that stand for no key of the reference's."""

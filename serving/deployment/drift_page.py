@@ -30,6 +30,7 @@ CAPTIONS = {
     "distributions": "Share of values up to each: the reference, and the new data.",
 }
 Curves = Mapping[str, tuple[Array, Array]]
+"""Title -> values of the reference, new values."""
 
 
 def rows_of(findings: Sequence[FeatureDrift]) -> list[list[str]]:

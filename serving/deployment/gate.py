@@ -37,6 +37,7 @@ class ScoredTwice:
     challenger: ScoredRows
     current: ScoredRows
     segments: dict[str, Array]
+    """Name -> [rows], true where a row is of it."""
     has_users: bool
     """Whether the dataset tells users apart; where it does not, each row stands for itself."""
     long_from: int | None
@@ -130,6 +131,7 @@ class _RowColumns:
     def of_rows(
         self, columns: Mapping[str, Array], current: Judged, dataset: DatasetDirectory
     ) -> dict[str, Array]:
+        """Return for each segment which of some rows are of it."""
         found = {}
         if self.user is not None:
             found[NEW_USERS] = _unknown(columns[self.user], self.user, current, dataset)
@@ -141,6 +143,7 @@ class _RowColumns:
 
 
 def _unknown(values: Array, name: str, current: Judged, dataset: DatasetDirectory) -> Array:
+    """Return which ids the current model has no vector for, or did not have when it was trained."""
     largest = next((c.largest_id for c in current.columns.all if c.name == name), None)
     if largest is None and current.ids is not None:
         domain = domain_of(dataset.schema[name])

@@ -41,6 +41,7 @@ class Judged:
     path: Path
     columns: ServedColumns
     ids: IdsNote
+    """What its ids mean."""
     origin: dict[str, Any]
     """Where it came from, as JSON can hold it."""
     predict: Callable[[dict[str, Array]], Array]
@@ -200,6 +201,7 @@ def _of_servable(path: Path) -> Judged:
 
 
 def _signature_inputs(rows: dict[str, Array], columns: ServedColumns) -> dict[str, Array]:
+    """Bring padded rows to the types and forms that a servable's signature has."""
     inputs: dict[str, Array] = {}
     for column in (*columns.of_user, *columns.of_target):
         inputs[column.name] = rows[column.name].astype(column.dtype)

@@ -45,6 +45,7 @@ class Version:
 
     number: int
     added: str
+    """When, in UTC."""
     model_type: str
     merlin_sim: str
     """The version of the code that exported it."""
@@ -54,6 +55,7 @@ class Version:
     metrics: Mapping[str, float]
     """Of the run that trained it; nothing where none was named."""
     gate: Mapping[str, Any] | None
+    """Verdict and reasons of its gate; None where there was none."""
 
     @classmethod
     def parse(cls, path: Path) -> Version:
@@ -132,6 +134,7 @@ class Registry:
     """
 
     def __init__(self, directory: Path) -> None:
+        """Name the directory; nothing is read or written yet."""
         self.directory = directory
 
     def add(self, servable: Path, run: Path | None = None, gate: Path | None = None) -> Version:
@@ -309,6 +312,7 @@ class Registry:
 
     @contextlib.contextmanager
     def _changing(self, makes: bool = False) -> Iterator[None]:
+        """Hold the lock, and put right what a killed process left."""
         try:
             if makes:
                 (self.directory / VERSIONS).mkdir(parents=True, exist_ok=True)
@@ -325,6 +329,7 @@ class Registry:
             ) from error
 
     def _tidy(self) -> None:
+        """Remove what is of no version: copies that were not finished, and removals."""
         for left in self.directory.glob(f".{PROMOTIONS}.*"):
             left.unlink()
         current = self.current

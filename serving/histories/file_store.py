@@ -234,6 +234,7 @@ class FileStore(HistoryStore):
         self._own = threading.local()
 
     def _make(self, keep: int | None) -> None:
+        """Make the tables where they are missing; of several who come at once, one does."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         # What people did: for this user alone to read. SQLite's other files are made alike.
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
@@ -249,6 +250,7 @@ class FileStore(HistoryStore):
 
     @property
     def _connection(self) -> sqlite3.Connection:
+        """This thread's own."""
         connection: sqlite3.Connection | None = getattr(self._own, "connection", None)
         if connection is None:
             connection = sqlite3.connect(
@@ -287,6 +289,7 @@ class FileStore(HistoryStore):
 
 
 def _of_each(users: Sequence[str], read: Callable[[str], Found]) -> list[Found | StoreError]:
+    """Read users one by one, each with its own reason why that cannot be."""
     found: list[Found | StoreError] = []
     for user in users:
         try:

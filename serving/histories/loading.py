@@ -28,6 +28,7 @@ from .store import ITEM, USER, Interaction, check_time, key_text
 
 SECOND = NANOSECONDS["date in s"]
 ROWS = 100_000
+"""Interactions that are handed over at once."""
 
 
 def read_log(

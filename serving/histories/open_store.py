@@ -40,6 +40,9 @@ def open_store(
             keeps all. Settled when the store is made.
         create: Make it where it is missing.
         later: Ask a Redis server only when something is read: it may be away just now.
+
+    Raises:
+        StoreError: Where it is missing, or cannot be opened.
     """
     if keep is not None and keep < 1:
         raise StoreError(f"`keep` should be a positive number. Received: {keep}.")

@@ -344,6 +344,7 @@ class RedisStore(HistoryStore):
             client.close()
 
     def _clear_others(self) -> None:
+        """Remove all generations but the one that is read: older ones, and what was given up."""
         generation, made = self._redis.hmget(ABOUT, "generation", "generations")
         for other in range(1, int(made) + 1):
             users = f"{ABOUT}:{other}"

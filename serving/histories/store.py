@@ -127,6 +127,10 @@ class Reading(Protocol):
     def read_all(self, users: Sequence[str], newest: int) -> list[History | StoreError]:
         """Return the newest interactions of each user, read together; none of an unknown user.
 
+        Args:
+            users: Keys as :func:`~merlin_sim.serving.histories.store.key_text` gives them.
+            newest: How many of each at most.
+
         Returns:
             In the place of a user whose history cannot be read, why.
         """
@@ -138,6 +142,11 @@ class Reading(Protocol):
 
         Where a user has more than the newest, and nothing is kept for this model, the whole history
         is marked as not in a summary, and another model's summary is forgotten.
+
+        Args:
+            users: As of :meth:`read_all`.
+            newest: The same.
+            model: Whose summaries are meant.
         """
 
     def keep_summary(self, user: str, model: str, summary: bytes, mark: tuple[int, int]) -> None:

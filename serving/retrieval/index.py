@@ -121,6 +121,7 @@ class ItemIndex:
 
     @property
     def _groups(self) -> Any:
+        """The part with the groups; None where all items are looked at."""
         faiss = import_faiss()
         if not isinstance(self.faiss_index, faiss.IndexRefine):
             return None
@@ -182,6 +183,7 @@ class ItemIndex:
 
     @property
     def _all(self) -> Any:
+        """The part with all vectors one after the other."""
         if self._groups is None:
             return self.faiss_index
         return import_faiss().downcast_index(self.faiss_index.refine_index)

@@ -31,7 +31,9 @@ class Catalogue:
     """The items of one servable."""
 
     domain: str
+    """The item's domain of ids."""
     features: tuple[str, ...]
+    """The domains of the item's further features."""
     keys: npt.NDArray[np.object_]
     """[items + 1] Raw keys by id; None for id 0."""
     counts: npt.NDArray[np.int64] | None
@@ -106,6 +108,7 @@ class ItemFacts:
 
 
 def _known(name: str, facts: pa.Array) -> pa.Array:
+    """Return facts with null where one is missing, whether by an empty text, NaN or its key."""
     if pa.types.is_dictionary(facts.type):
         facts = facts.dictionary_decode()
     missing = np.asarray(pc.is_null(facts, nan_is_null=True))
@@ -120,6 +123,7 @@ def _codes(facts: pa.Array) -> Ids:
 
 
 def _feature_facts(name: str, servable: Servable, catalogue: Catalogue) -> pa.Array:
+    """Return the raw key of a feature of each item."""
     path = servable.vocabulary(name)
     item = servable.vocabulary(catalogue.domain)
     if path is None or item is None or name not in pq.read_schema(item).names:
@@ -134,6 +138,7 @@ def _feature_facts(name: str, servable: Servable, catalogue: Catalogue) -> pa.Ar
 
 
 def _file_facts(path: Path, catalogue: Catalogue) -> dict[str, pa.Array]:
+    """Read a file of facts: the item's key under its domain's name, and further columns."""
     keys = pa.array(catalogue.keys[1:])
     # Of a text of digits the zeros in front are part of the key.
     as_keys = pa_csv.ConvertOptions(column_types={catalogue.domain: keys.type})

@@ -69,7 +69,9 @@ class HeldOutClicks:
     histories: Ids
     """[rows, places] Items, oldest first, 0 on the left."""
     targets: Ids
+    """[rows] The item that was taken."""
     users: dict[str, Ids]
+    """Column -> [rows]."""
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -147,6 +149,7 @@ class ClickedRows:
         return self._keys(self.dataset.schema[self.item].int_domain.name or self.item)
 
     def _keys(self, domain: str) -> list[Any]:
+        """Return a domain's raw keys by id; None for id 0."""
         vocabularies = Vocabularies(self.dataset.path / CATEGORIES)
         if not vocabularies.path(domain).exists():
             raise MerlinSimError(
@@ -271,6 +274,7 @@ class Quality:
         return QualityReport(len(targets), items, int((targets == 0).sum()), index_recall, measured)
 
     def _nearest(self, histories: list[UserHistory]) -> tuple[Ids, float]:
+        """Return the nearest items of each user, and how many of the exact ones they are."""
         towers, index = self.recommender.towers, self.recommender.index
         longest = max(len(history.items) for history in histories)
         count = min(RETRIEVED + longest, index.items)

@@ -142,6 +142,7 @@ class Responder:
     def _read(
         self, texts: Sequence[bytes | str]
     ) -> list[tuple[RecommendRequest, Question, bool] | Exception]:
+        """Read requests, and the histories of their users together."""
         found: list[Any] = []
         for text in texts:
             try:
@@ -167,6 +168,7 @@ class Responder:
 
 
 def _refused(error: Exception, version: int, is_counted: bool) -> Exception:
+    """Count a refusal; call what the request is to blame for by its name."""
     if is_counted:
         REFUSED.labels(str(version)).inc()
     if isinstance(error, MerlinSimError) and not isinstance(error, RequestError | UnavailableError):

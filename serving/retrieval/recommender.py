@@ -64,6 +64,7 @@ MOST_WIDENINGS = 4
 """How often more items are asked for where filters leave too few."""
 RETRIEVE, FILTER, SCORE, ORDER = STAGES = ("retrieve", "filter", "score", "order")
 Observe = Callable[[str, float], None]
+"""Called with a stage and the seconds that it took."""
 
 
 class Question(NamedTuple):
@@ -112,7 +113,11 @@ class Recommender:
     """The four stages together.
 
     Args:
+        towers: The two towers.
+        index: The index of their items.
         ranker: What scores the retrieved items; None for the cosine of the vectors.
+        rules: What may be recommended, and in which order.
+        retrieved: How many items are retrieved.
         observe: Called with how long stages take, by several threads.
     """
 
@@ -124,6 +129,7 @@ class Recommender:
     observe: Observe = lambda stage, seconds: None
 
     def __post_init__(self) -> None:
+        """Load the ranker, and read the facts that the rules are about."""
         self.facts = ItemFacts(self.rules, self.towers.servable, self.towers.catalogue)
         self.scores = None
         if self.ranker is not None:
@@ -156,6 +162,7 @@ class Recommender:
         questions: Sequence[tuple[int, Question]],
         put: Callable[[tuple[int, Answer | Exception]], None],
     ) -> None:
+        """Retrieve items for numbered questions in one go; answer one after the other."""
         begin = time.perf_counter()
         encoder = self.towers.encoder
         asked, encoded, seen = [], [], []
@@ -207,6 +214,7 @@ class Recommender:
                 self.scores.score(history, ids[ids >= 0], {})
 
     def _choose(self, question: Question, query: Vectors, seen: Ids, found: Found) -> Answer:
+        """Answer by what was found for a user's vector, [1, dim]."""
         history, top, facts = question
         assert history is not None
         with self._stage(FILTER):
@@ -264,6 +272,7 @@ class Recommender:
     def _filtered(
         self, question: Question, query: Vectors, seen: Ids, found: Found
     ) -> tuple[Found, int]:
+        """Return what the filters leave, and of how many; where it is little, of more."""
         least = max(question.top, self.retrieved // 2)
         for widening in range(MOST_WIDENINGS + 1):
             if widening:

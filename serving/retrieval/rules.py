@@ -52,7 +52,9 @@ class Predicate:
     """
 
     column: str
+    """The fact of the item."""
     comparison: str
+    """One of :data:`COMPARISONS`."""
     value: Any
     """A value, a list of them for ``in`` and ``not_in``, or a :class:`UserFact`."""
 
@@ -97,6 +99,7 @@ class Rules:
     drops_seen: bool = True
     """Whether items of the user's history are left out."""
     filters: tuple[Predicate, ...] = ()
+    """All of which an item has to pass."""
     caps: Mapping[str, int] = field(default_factory=dict)
     """Column -> how many items of one value an answer may have."""
     diversity: float = 0.0

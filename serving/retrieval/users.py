@@ -26,6 +26,7 @@ class UserHistory:
     user: dict[str, Any]
     """Raw keys of the user's columns, as the newest interaction has them."""
     items: list[Any]
+    """Items as an event has them, raw keys or objects with keys, oldest first."""
 
 
 class DatasetHistories:

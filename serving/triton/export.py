@@ -143,6 +143,7 @@ def _traced(function: Callable[..., dict[str, tf.Tensor]], signature: Signature)
 
 
 def _vector_functions(model: Any, signature: Signature, targets: list[str]) -> dict[str, Any]:
+    """Return what gives vectors of users, without any item, and of items, without any user."""
     of_users = {name: spec for name, spec in signature.items() if name not in targets}
     of_items = {name: signature[name] for name in targets}
 
@@ -158,6 +159,7 @@ def _vector_functions(model: Any, signature: Signature, targets: list[str]) -> d
 
 
 def _of_one_user(name: str, column: tf.Tensor) -> tf.Tensor:
+    """Let the graph know that a column has one row, so that it need not make room for more."""
     if name.endswith(VALUES):
         return column
     rows = 2 if name.endswith(OFFSETS) else 1
@@ -286,6 +288,7 @@ class CheckpointExport:
     """A checkpoint to export, and how."""
 
     checkpoints: Path
+    """A run's directory of checkpoints, or one of them."""
     dataset: Path
     """The dataset directory of the run; its vocabularies go along."""
     feature_spec: str = SPEC_FILE

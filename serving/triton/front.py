@@ -74,7 +74,9 @@ class FrontLimits:
     body: int = 64 << 20
     """Bytes of a body, after it is decompressed."""
     requests: int = 256
+    """In hand at once."""
     seconds: float = 60.0
+    """From a request's first byte to its answer."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,7 @@ class Listeners:
     http: socket.socket
     metrics: socket.socket
     grpc: str | None
+    """Host and port; None for no gRPC."""
     access: Access = field(default_factory=Access)
     tls: tuple[Path, Path] | None = None
 
@@ -105,6 +108,7 @@ class Front:
         page: Page | None = None,
         registry: CollectorRegistry | None = None,
     ) -> None:
+        """Start to listen; Triton need not be there yet."""
         self._listeners, self._bounds, self._page = listeners, bounds, page
         self._registry = registry or CollectorRegistry()
         self._routes = dict(routes)
@@ -324,6 +328,7 @@ def _error_of(content: bytes) -> str:
 
 
 def _too_large(content: bytes) -> str | None:
+    """Say why a request that Triton or a model refused is too large; None where it is not."""
     if (found := _BATCH_SIZE.search(content)) is not None:
         most, model = int(found[1]), found[2].decode("utf-8", "replace")
         return (

@@ -131,6 +131,7 @@ class GrpcFront(grpc.GenericRpcHandler):
 
 
 def _is_lost(error: Any) -> bool:
+    """Return whether a connection broke or a model's process has gone, which is no answer."""
     message = error.details() or ""
     if error.code() == grpc.StatusCode.UNAVAILABLE:
         return not message.startswith(NOT_NOW)

@@ -52,6 +52,8 @@ ENDED_OVER_IT = f"{NOT_NOW}the model ended {MOST_DEATHS} times over this request
 
 
 class _Waiting:
+    """A request that a worker has."""
+
     def __init__(self, request: Any, tensors: dict[str, Any]) -> None:
         self.request = request  # which owns the memory of the tensors
         self.tensors = tensors

@@ -23,6 +23,7 @@ from .triton_process import GRPC_SOCKET, HTTP, METRICS, OwnProcess
 WARM_UPS = 3
 """Requests that each model answers through Triton before anybody else's."""
 PROBE_EVERY = 1.0
+"""Seconds between two requests by which a replica is watched."""
 PROBE_SECONDS = 2.0
 """How long one may take before it is looked at whether anything moves."""
 STANDSTILL_SECONDS = 15.0
@@ -42,6 +43,8 @@ def is_broken(content: bytes) -> bool:
 
 
 class _Connection(http.client.HTTPConnection):
+    """To a socket in a folder."""
+
     def __init__(self, path: Path, timeout: float) -> None:
         super().__init__("triton", timeout=timeout)
         self._path = path
@@ -66,6 +69,7 @@ class Replica:
     """Lets go of what it had beside the folder, once it has ended."""
     is_ready: bool = field(init=False, default=False)
     has_answered: bool = field(init=False, default=False)
+    """Whether it has answered anybody's request."""
     problem: str | None = field(init=False, default=None)
     """Why it cannot be asked any more; None as long as it can."""
     is_worth_another: bool = field(init=False, default=True)
@@ -171,6 +175,7 @@ class Replica:
             raise ReplicaError(f"the model {model!r} did not answer its first request: {content!r}")
 
     def _find_problem(self) -> str | None:
+        """Ask every model; say what is wrong where one is gone or stands still."""
         for model in self.models:
             if (problem := self._problem_of(model)) is not None:
                 return None if self._is_ending else problem
@@ -214,6 +219,7 @@ class Replica:
             connection.close()
 
     def _processes(self) -> list[int]:
+        """All of its processes: Triton, its stubs, their workers."""
         workers = [pid for model in self.models for pid in processes_of(self.folder, model)]
         return [*dict.fromkeys([self.process.pid, *workers])]
 

@@ -24,6 +24,7 @@ MOST_EXITS = 3
 PAUSE_SECONDS = 30.0
 """After that many, as long as another one answers, the next start waits."""
 LOOKS_EVERY = 0.5
+"""Seconds between two looks at which version should be served."""
 
 
 @dataclass
@@ -34,14 +35,17 @@ class Replicas:
     """
 
     wanted: Callable[[], ServedVersion]
+    """Says what should be served now."""
     make: Callable[[ServedVersion], Replica]
     switch: Callable[[Replica | None], None]
     """Called with which one answers from now on; None for none."""
     say: Callable[[str], None]
     has_standby: bool
+    """Whether one more is kept ready."""
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
+        """Start the first."""
         self.serving = self.wanted()
         self.active: Replica | None = None
         self.standby: Replica | None = self.make(self.serving)

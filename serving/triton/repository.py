@@ -38,6 +38,7 @@ from ..workers.protocol import (
 )
 
 TEXT = np.dtype(object)
+"""Marks a tensor of strings."""
 
 
 @dataclass(frozen=True)
@@ -101,11 +102,13 @@ def _entries(values: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _step(model: str, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> dict[str, Any]:
+    """Say which of an ensemble's tensors go into a model and come out of it."""
     maps = {"input_map": _entries(inputs), "output_map": _entries(outputs)}
     return {"model_name": model, "model_version": -1, **maps}
 
 
 def _lines(message: Mapping[str, Any]) -> Iterator[str]:
+    """Write a message in protobuf's text form."""
     for name, values in message.items():
         for value in values if isinstance(values, list) else [values]:
             if isinstance(value, Mapping):
@@ -230,6 +233,7 @@ def write_model(directory: Path, model: TritonModel, module: str | None, version
 
 
 def _copy_without_model(servable: Servable, target: Path) -> None:
+    """Copy descriptions and vocabularies, under a manifest of their own."""
     names = [name for name in servable.manifest["files"] if not name.startswith(f"{MODEL}/")]
     for name in names:
         (target / name).parent.mkdir(parents=True, exist_ok=True)

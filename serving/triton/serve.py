@@ -57,7 +57,9 @@ class Endpoint(Protocol):
 
     name: str
     path: str
+    """Where it is asked over HTTP."""
     settings: dict[str, Any]
+    """The settings of its worker, under its name."""
 
     def model(self, servable: Servable, canary: Servable | None, keeps: bool) -> TritonModel:
         """Describe it for what is served."""
@@ -72,6 +74,9 @@ class Server:
     Args:
         servable: An opened servable, which is read where it lies and must stay there; or what
             says which version should be served at any time.
+        options: See :class:`ServerOptions`.
+        endpoints: Models that it has beside its own.
+        sections: What the page at the root has beside what the server knows itself.
     """
 
     def __init__(
@@ -81,6 +86,7 @@ class Server:
         endpoints: Sequence[Endpoint] = (),
         sections: Callable[[], Sequence[Section]] = tuple,
     ) -> None:
+        """Prepare; nothing is started yet."""
         if isinstance(servable, Servable):
             servable = functools.partial(ServedVersion, servable.path)
         self._wanted = servable
@@ -88,6 +94,7 @@ class Server:
         ports = settle_ports(options)
         self.http_port, self.grpc_port, self.metrics_port = ports
         self._closing = ExitStack()
+        """What :meth:`start` has opened."""
         self._files: ServerFiles
         self._fork_server: OwnProcess
         self._appends: Appends | None = None

@@ -141,8 +141,11 @@ class OwnProcess:
     What it writes to standard error is passed on.
 
     Args:
+        command: What to run.
         lock: A file descriptor that it holds as long as it or a child of it lives; None for none.
         patience: Seconds that it has to end once it is asked to.
+        hidden: Lines with one of these are not passed on.
+        variables: Of its environment, beside those that every server needs.
     """
 
     def __init__(

@@ -38,6 +38,7 @@ class Upstream:
     """One Triton, and the connections to it."""
 
     def __init__(self, replica: Replica) -> None:
+        """Connect to nothing yet."""
         self.replica = replica
         self.in_hand = 0
         self.http, self.metrics = (_session(replica.folder / name) for name in (HTTP, METRICS))
@@ -71,6 +72,7 @@ class Upstreams:
     """
 
     def __init__(self) -> None:
+        """Begin with none; in the loop that asks."""
         self.active: Upstream | None = None
         """The one that answers; None while it is replaced."""
         self._changed = asyncio.Event()

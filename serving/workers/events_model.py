@@ -22,6 +22,7 @@ from .protocol import EVENT, SCORES, UNSEEN_CANDIDATES, UNSEEN_USER, VERSION
 from .worker import Outputs, Reply, TritonRequest, answer_apart
 
 NO_CANDIDATE = -1.0
+"""Fills the rows of events with fewer candidates than others of their request."""
 
 
 class EventsModel:
@@ -30,6 +31,7 @@ class EventsModel:
     merges = False
 
     def __init__(self, settings: ModelSettings) -> None:
+        """Load the servable, and the canary's where there is one."""
         self.limits = settings.limits
         served = settings.open()
         given = settings.histories
@@ -85,6 +87,7 @@ class EventsModel:
     def _score(
         self, asked: Sequence[VersionedEvent], counted: Sequence[bool]
     ) -> list[Scores | Exception]:
+        """Score events, each by its version; give what went wrong with it in its place."""
         scores: list[Scores | Exception] = [np.zeros(0, np.float32)] * len(asked)
         for version in self.versions.all:
             places = [place for place, one in enumerate(asked) if one.version is version]

@@ -113,6 +113,7 @@ class ForkServer:
 
 
 def _parent_of(process: int) -> int:
+    """Return who started a process, or has it now; 0 of one that has ended."""
     try:
         return int(Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2].split()[1])
     except OSError:

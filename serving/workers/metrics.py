@@ -18,6 +18,7 @@ from ..histories.store import History, Reading, StoreError, SummedHistory
 from ..signatures import Scores
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""Bounds of the buckets of times."""
 SCORE_BOUNDS = tuple(round(0.1 * tenth, 1) for tenth in range(1, 11))
 _BY_VERSION, _BY_MODEL = ("version",), ("model",)
 _EVENTS = "merlin_sim_events"

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 READY, FAILED, ANSWER, REFUSAL = "ready", "failed", "answer", "refusal"
+"""Kinds of messages of a worker."""
 INVALID, UNAVAILABLE, INTERNAL = "invalid", "unavailable", "internal"
 """Codes of a refusal: whose fault it is."""
 FAULT = "the server failed on this request: its log says why"
@@ -29,6 +30,7 @@ PROBE = "merlin-sim-probe"
 """The id of a request by which the server asks itself."""
 STUB, WORKER = "stub", "worker"
 WORKER_NAME = "merlin-worker"
+"""What `ps` and `top` call one."""
 _PROBES = "probes"
 
 
@@ -98,7 +100,11 @@ def send_frame(
 
 
 def receive_frame(connection: socket.socket) -> Frame | None:
-    """Wait for a message; None where the other side has gone."""
+    """Wait for a message; None where the other side has gone.
+
+    Raises:
+        OSError: Where the connection broke.
+    """
     lengths = _receive(connection, _LENGTHS.size)
     if lengths is None:
         return None

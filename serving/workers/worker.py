@@ -33,6 +33,7 @@ class TritonRequest:
 
     tensors: Mapping[str, npt.NDArray[Any]]
     outputs: frozenset[str]
+    """Those that it asks for."""
     is_probe: bool = False
     """Whether the server asks itself, which is not counted."""
 
@@ -113,6 +114,7 @@ class Worker:
             model.close()
 
     def _read(self, frames: queue.SimpleQueue[protocol.Frame | None]) -> None:
+        """Read requests while the model works; None says that all have come."""
         try:
             while (frame := protocol.receive_frame(self._connection)) is not None:
                 frames.put(frame)
@@ -190,6 +192,7 @@ def answer_apart(answer: Callable[[Sequence[Asked]], Sequence[Any]], asked: Sequ
 
 
 def _write_probe(path: Path, probe: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Write the probe as Triton's HTTP takes a request."""
     inputs = []
     for name, tensor in probe.items():
         if tensor.dtype == object:

@@ -16,6 +16,7 @@ class Callback(tf.keras.callbacks.Callback):
     """A Keras callback that reads nothing from the device by itself, and may be resumed."""
 
     def __init__(self) -> None:
+        """Let Keras hand logs over as they are."""
         super().__init__()
         self._supports_tf_logs = True
 

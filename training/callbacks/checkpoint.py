@@ -208,6 +208,7 @@ class Checkpoint(Callback):
                 store.save(progress.steps, facts, arrays, auc, write)
 
     def _restore_metrics(self) -> None:
+        """Give the first rank's metrics what all ranks had counted."""
         if self._metrics and collectives.joined().is_first:
             for metric in self.model.metrics:
                 for place, variable in enumerate(metric.variables):

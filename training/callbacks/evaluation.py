@@ -31,6 +31,7 @@ class Evaluated:
     steps: int
     test: EvaluationResult
     metrics: dict[str, Any]
+    """Of all rows that were held out, under their published names."""
 
 
 class Evaluation(Callback):

@@ -25,6 +25,7 @@ class _EpochSums:
     """What is kept of the steps of an epoch."""
 
     losses: dict[str, float] = field(default_factory=dict)
+    """Sums over the steps, by name."""
     steps: int = 0
     finished: dict[str, Any] | None = None
     """What was logged of the last complete epoch, without the times of the process."""
@@ -34,6 +35,7 @@ class JSONLogger(Callback):
     """Writes the log of a run: an entry for each step, evaluation and epoch.
 
     Args:
+        log: Where it goes: an opened log, or a directory of results.
         append: Whether to go on with the log in that directory, as after a resume.
         losses: The names of the losses; None for those of the model's family.
         loss_of_test: Computes the loss over the test data, for a log that has it.
@@ -152,6 +154,7 @@ class JSONLogger(Callback):
         self._open.close()
 
     def _trained(self, logs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the compiled metrics of training, over all ranks."""
         found = self._exact_metrics() if self._exact is None else self._exact
         self._exact = None
         for metric in self.model.metrics:

@@ -95,6 +95,7 @@ class Benchmark(Callback):
         self._measured = (log, warmup_steps, steps_of_pass)
         self._open = ExitStack()
         self.losses: dict[str, float] = {}
+        """Of the last step."""
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Begin."""

@@ -47,9 +47,13 @@ class Position:
     """How far a run has come."""
 
     epoch: int = 0
+    """Epochs that are complete."""
     step: int = 0
+    """Steps done in the epoch that is not."""
     steps: int = 0
+    """Steps done in all."""
     callbacks: dict[str, Any] = field(default_factory=dict)
+    """What the callbacks of the run keep, by their names."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,7 @@ class RunFacts:
     model_options: dict[str, Any]
     optimizer: str
     dataset: str
+    """The dataset's fingerprint."""
     amp: bool
     order: dict[str, Any]
     """What decides the order of rows: seed, global batch size, window, repetitions."""
@@ -104,6 +109,7 @@ class RunFacts:
         return problems
 
     def _completed(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Return options, with those that a checkpoint is too old to know at their defaults."""
         try:
             completed: dict[str, Any] = (
                 find_family(self.model_type).options.parse(options).to_dict()
@@ -191,6 +197,7 @@ class RunState:
     """The learning rate that the run was given, where it is no schedule."""
 
     def __post_init__(self) -> None:
+        """Note the rate, which callbacks may change from now on."""
         rate = rate_variable(self.optimizer)
         if rate is not None:
             self.initial_rate = float(rate.numpy())
@@ -211,6 +218,7 @@ class RunState:
         }
 
     def _of_optimizer(self, of_model: dict[str, tf.Variable]) -> dict[str, tf.Variable]:
+        """Name what an optimizer keeps; a rate that callbacks may change is among it."""
         rate = rate_variable(self.optimizer)
         rates = {} if rate is None else {RATE: rate}
         if not hasattr(self.optimizer, "slots"):  # one of Keras's own

@@ -39,7 +39,14 @@ class MeanRows:
         self._item, self._category_of = _categories(dataset)
 
     def of(self, variable: str, table: str, rows: tuple[int, int], columns: tuple[int, int]) -> Any:
-        """Return the first vectors of new rows, [rows, columns]."""
+        """Return the first vectors of new rows, [rows, columns].
+
+        Args:
+            variable: The table's name among the arrays.
+            table: The table, which is called as its domain, or as that of attention.
+            rows: The first, and the one behind the last; all of them new.
+            columns: The same of the columns.
+        """
         groups = self._category_of if table.removesuffix(ATTENTION) == self._item else None
         count = 1 if groups is None else int(groups.max(initial=0)) + 1
         sums = np.zeros((count, columns[1] - columns[0]), np.float64)
@@ -69,6 +76,7 @@ class MeanRows:
         return list(zip(cuts, cuts[1:], strict=False))
 
     def _trained(self, variable: str, begin: int, end: int) -> Array:
+        """Return which rows ever had a gradient; the first row is no key's."""
         trained = np.ones(end - begin, bool)
         for slot in SECOND_MOMENTS:
             if f"{variable}/{slot}" in self._arrays.index:
@@ -80,6 +88,7 @@ class MeanRows:
 
 
 def _categories(dataset: DatasetDirectory) -> tuple[str | None, Array | None]:
+    """Return the items' domain, and the category of each item by its id; 0 for none."""
     features = dataset.channels.get(TARGET_ITEM_FEATURES, [])
     domains = [domain_of(dataset.schema[name]) for name in features[:2]]
     if len(domains) < 2 or None in domains:
@@ -113,6 +122,7 @@ class WarmStart:
     state: RunState
     dataset: DatasetDirectory
     new_rows: str
+    """One of :data:`~merlin_sim.training.checkpoints.NEW_ROWS`."""
     added: dict[str, int] = field(default_factory=dict)
     """Table -> how many rows it did not have before."""
 
@@ -173,6 +183,7 @@ class WarmStart:
         table: str,
         means: MeanRows | None,
     ) -> None:
+        """Give a table, a slot of one, or this rank's part of it, its rows."""
         part = self.state.parts.get(name)
         whole = variable.shape if part is None else part.whole_shape(variable.shape)
         rows, columns = (

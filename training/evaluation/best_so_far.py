@@ -30,6 +30,7 @@ class BestSoFar:
     metrics: dict[str, Any] = field(default_factory=dict)
     """What was measured then, of validation and test data."""
     no_better: int = 0
+    """Evaluations since then."""
 
     def take(self, steps: int, metrics: Mapping[str, Any]) -> None:
         """Compare one more evaluation; one without an AUC of validation data says nothing."""

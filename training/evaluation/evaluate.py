@@ -36,6 +36,7 @@ class PlaceFinder:
 
     feed: Loader
     item: str | None
+    """The column of the target item."""
 
     @classmethod
     def of(cls, feed: Loader, dataset: DatasetDirectory) -> PlaceFinder:
@@ -200,6 +201,8 @@ def evaluate(
 
 
 def _are_together(feed: Loader, user: str, ranks: Ranks, log: RunLog) -> bool:
+    """Whether the samples of each user come one after another, on one rank."""
+
     def look() -> bool:
         found = feed.keeps_together(user)
         if not found:

@@ -56,6 +56,7 @@ def over_ranks(metric: WholeNumbers) -> WholeNumbers:
 
 
 def _samples(y_true: Any, y_pred: Any, weight: Any) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Return clicks, scores and whether each sample counts, [samples] each."""
     labels, scores = (tf.reshape(tf.cast(x, tf.float32), [-1]) for x in (y_true, y_pred))
     counted = tf.ones_like(labels, tf.bool)
     if weight is not None:
@@ -74,11 +75,13 @@ def _limbs(values: tf.Tensor) -> tf.Tensor:
 
 
 def _total(limbs: Array) -> Fraction:
+    """Put the sums of limbs together, [limbs]."""
     parts = (Fraction(int(limb), 1 << (LIMB_BITS * place)) for place, limb in enumerate(limbs))
     return sum(parts, Fraction())
 
 
 def _near_total(limbs: tf.Tensor) -> tf.Tensor:
+    """Do the same within a graph: [..., limbs] to [...], float64."""
     sizes = tf.constant([2.0 ** -(LIMB_BITS * place) for place in range(LIMBS)], tf.float64)
     return tf.reduce_sum(tf.cast(limbs, tf.float64) * sizes, axis=-1)
 
@@ -320,6 +323,7 @@ def _count_users(
     counted: tf.Tensor,
     states: Sequence[tf.Tensor],
 ) -> list[tf.Tensor]:
+    """Return GAUC's states after some samples, in the order of its variables."""
     samples, sums, ended, first, first_samples, last, last_samples, too_many = states
     codes = tf.boolean_mask(_codes(clicks, scores), counted)
     users = tf.boolean_mask(users, counted)
@@ -379,6 +383,10 @@ def _areas(number: tf.Tensor, codes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the area of each user times its samples, float64, and its samples.
 
     Both are 0 for a user with one kind of label.
+
+    Args:
+        number: [samples] Users by number, from 0.
+        codes: [samples] Scores and labels.
     """
     in_order = tf.sort(tf.bitwise.left_shift(tf.cast(number, tf.int64), 33) + codes)
     clicks = tf.bitwise.bitwise_and(in_order, 1)

@@ -92,6 +92,7 @@ class Predictor:
         return tf.sigmoid(tf.reshape(logits, [-1]))
 
     def _rows_of_a_part(self, columns: dict[str, tf.Tensor], rows: tf.Tensor, fuses: bool) -> Size:
+        """Return how many rows a part has at most: a part for each core, of fused arithmetic."""
         samples = self._samples_of_a_row(columns)
         least = max(1, ROWS_PER_PART // samples)
         if not fuses:

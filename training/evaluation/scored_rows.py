@@ -17,6 +17,7 @@ from ...foundation.files import open_replacing
 Array = npt.NDArray[Any]
 
 THRESHOLDS = 8000
+"""Thresholds of the AUC, as published."""
 CALIBRATION_BINS = 20
 """Bins of equal width in which predicted and observed click rates are compared."""
 SMALLEST_PROBABILITY = 1e-7
@@ -89,7 +90,9 @@ class ScoredRows:
     users: Array
     """Ids, int64; of users without one, numbers above 2^40 that tell them apart."""
     labels: Array
+    """Clicks where true."""
     scores: Array
+    """Click probabilities, float32."""
     places: Places | None = None
     """Where the rows stand in the dataset, if that was kept."""
 

@@ -23,6 +23,7 @@ class Tested(NamedTuple):
     """Result of a significance test."""
 
     statistic: float
+    """The largest distance of two distribution functions."""
     p: float
     """How often chance alone makes it as large."""
 
@@ -63,6 +64,7 @@ def _simulated_distances(count: int) -> Array:
 
 
 def _distances_from_normal(samples: Array) -> Array:
+    """Return the distance of each sorted sample, [samples, values], from its own normal."""
     from scipy.special import ndtr  # a tenth of a second
 
     count = samples.shape[1]

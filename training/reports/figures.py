@@ -127,6 +127,7 @@ MOST_LABELS = 12
 WIDE = 20
 """From how many times the smallest on values stand by their logarithm."""
 MOST_SPREAD = 40
+"""Settings in one figure of spreads."""
 CAPTIONS = {
     "spread": "Each run by its setting; the line is the mean.",
     "cost": "What each run reached over the seconds that it trained.",

@@ -92,6 +92,7 @@ class Differences:
             )
 
     def _draw(self, settings: list[RunGroup], measure: str, narrator: Narrator) -> dict[str, Any]:
+        """Compute the AUCs on drawn users of each setting whose runs all have kept scores."""
         if measure != WITH_SCORES:
             return {}
         kept = [s for s in settings if all((r.path / TEST_SCORES).is_file() for r in s.runs)]
@@ -190,6 +191,7 @@ class WrittenReport:
 
     page: Path
     sentences: Sequence[str]
+    """What it says of differences, a line each."""
 
 
 def write_report(
@@ -266,6 +268,7 @@ def as_images(
 
 
 def _require_each_once(results_dirs: Sequence[Path]) -> None:
+    """Refuse a run that would count as two."""
     seen: dict[Path, Path] = {}
     for path in results_dirs:
         before = seen.setdefault(path.resolve(), path)

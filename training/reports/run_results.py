@@ -125,6 +125,7 @@ def _read_log(log: Path) -> list[Entry]:
 
 
 def _check_entry(entry: Entry) -> None:
+    """Refuse an entry of ours that does not say where it stands, or has no number to draw."""
     is_placed = entry["type"] not in PLACED or type(entry[entry["type"]]) is int
     if not is_placed or not all(_is_number(entry.get(name, 0.0)) for name in DRAWN):
         raise ValueError(entry)
@@ -135,6 +136,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_evaluation(found: Entry) -> bool:
+    """Whether curves are there as an evaluation writes them, each with its number, or none are."""
     try:
         curve, bins = (np.asarray(found.get(n) or [], np.float64) for n in ("roc", "calibration"))
     except (TypeError, ValueError):

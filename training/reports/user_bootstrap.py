@@ -24,6 +24,7 @@ OfUsers = Callable[[Array], float]
 """Gives a measure's value where each user counts so many times; NaN where it has none."""
 
 DRAWS = 1000
+"""Sets of users that are drawn."""
 
 
 class UserBootstrap:

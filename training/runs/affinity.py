@@ -13,6 +13,7 @@ from ...models.known_families import families
 from .run_config import RunConfig
 
 Core = list[int]
+"""The logical CPUs of one physical core."""
 
 FEW_CORES = 2
 """Up to so many cores of a rank are kept busy by operations side by side: sharing each operation
@@ -43,7 +44,14 @@ def near_cores(gpus: Gpus, local: LocalRank) -> list[frozenset[int]] | None:
 def choose_threads(
     inter_op: int | None = None, intra_op: int | None = None, large_operations: bool = False
 ) -> None:
-    """Say how many operations run side by side, and how many threads share one."""
+    """Say how many operations run side by side, and how many threads share one.
+
+    Args:
+        inter_op: operations; None leaves it to TensorFlow.
+        intra_op: threads in an operation; None makes it one where there are few cores, and
+            leaves it to TensorFlow where there are more.
+        large_operations: leaves it to TensorFlow there too, as one waits for another.
+    """
     if inter_op is not None:
         os.environ["TF_NUM_INTEROP_THREADS"] = str(inter_op)
     if intra_op is not None:
@@ -126,6 +134,7 @@ def choose_near_cores(
 
 
 def _deal(cores: list[Core], mode: str, place: int, count: int) -> list[int]:
+    """Deal cores out among ``count`` ranks, of which this is number ``place``."""
     if mode == "single":
         mine = cores[:1]
     elif mode == "single_unique" or (count > len(cores) and mode != "socket"):

@@ -46,6 +46,7 @@ class InferenceRun(RunParts):
         return values
 
     def _check_grown(self, checkpoint: SavedCheckpoint) -> None:
+        """Refuse a dataset that has ids of which the model has no rows."""
         grown = grown_domains(ids_of(checkpoint), self.dataset.schema)
         if grown:
             lines = "\n".join(f"  {domain}" for domain in grown)

@@ -45,6 +45,7 @@ def selection(config: RunConfig, dataset: DatasetDirectory) -> str | None:
 
 
 def _check_validation(config: RunConfig, dataset: DatasetDirectory) -> None:
+    """Refuse settings that go by validation data where the dataset has none."""
     if VALIDATION in dataset.spec.source_spec:
         return
     named = [] if config.early_stopping is None else ["early_stopping"]

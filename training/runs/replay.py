@@ -25,6 +25,7 @@ class ReplayFeed:
     """
 
     def __init__(self, new: Loader, old: Loader) -> None:
+        """Begin with the first step of the first epoch."""
         self._new, self._old = new, old
         self.start_at(0)
 

@@ -22,6 +22,9 @@ def parse_replay(text: str) -> tuple[Path, float]:
 
     >>> parse_replay("days/monday:0.2")
     (PosixPath('days/monday'), 0.2)
+
+    Raises:
+        ValueError: where it is something else, or the share does not lie between 0 and 1.
     """
     place, _, number = text.rpartition(":")
     share = float(number)
@@ -79,6 +82,7 @@ def open_replayed(place: Path, feature_spec: str, dataset: DatasetDirectory) -> 
 
 
 def _columns(dataset: DatasetDirectory) -> dict[str, tuple[str, int | None]]:
+    """Say of each column its type and, of a list, how many places a batch has for it."""
     named = {name for names in dataset.channels.values() for name in names}
     columns = (column for column in dataset.schema if column.name in named)
     return {

@@ -95,6 +95,7 @@ def run(config: RunConfig) -> dict[str, Any]:
 
 @contextmanager
 def _alone_in(config: RunConfig, ranks: Ranks) -> Iterator[None]:
+    """Hold the directories that the run writes, by its first rank; refuse on all together."""
     with ExitStack() as held:
         directories = run_in(config.written_directories)
         collectives.on_first_rank(lambda: held.enter_context(directories), ranks)
@@ -185,6 +186,7 @@ class Run:
             log.close()
 
     def _placement(self, dataset: DatasetDirectory, options: dict[str, Any]) -> Any:
+        """Let the model be built by a plan where its tables are spread."""
         if self.config.tables != SPREAD:
             return nullcontext()
         plan = plan_of(self.config, dataset, options, self.ranks.size)
@@ -229,6 +231,7 @@ class Run:
         return {**options, **given}
 
     def _settle(self, checkpoint: SavedCheckpoint | None, dataset: DatasetDirectory) -> None:
+        """Take from the checkpoint what the configuration leaves open, or draw it."""
         seed, model_type = self.config.seed, self.config.model_type
         if checkpoint is not None:
             model_type = model_type or checkpoint.facts["model_type"]

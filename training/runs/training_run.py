@@ -172,6 +172,7 @@ class TrainingRun(RunParts):
         position: Position,
         evaluation: Evaluation,
     ) -> None:
+        """Evaluate weights of which nothing is left to train."""
         place = (position.epoch, position.step, position.steps)
         self.trained.progress = FitProgress(
             *place, steps.steps, epochs=self.config.epochs, callbacks=tuple(callbacks)
@@ -181,6 +182,7 @@ class TrainingRun(RunParts):
         self.log.say(describe(evaluation.evaluate()))
 
     def _evaluation(self) -> Evaluation:
+        """Make what scores test data, and validation data where there are any."""
         mappings = [name for name in ("test", VALIDATION) if name in self.dataset.spec.source_spec]
         held_out = {mapping: self.test_feed(mapping=mapping) for mapping in mappings}
         return Evaluation(
@@ -197,6 +199,7 @@ class TrainingRun(RunParts):
         )
 
     def _compile(self) -> None:
+        """Compile the model as the run has it."""
         config = self.config
         optimizer = make_optimizer(
             config.optimizer,
@@ -219,6 +222,7 @@ class TrainingRun(RunParts):
 
     @functools.cached_property
     def _metrics(self) -> list[Any]:
+        """The metrics of the user's own."""
         return named_objects("metric", self.config.metric)
 
     def _steps_per_execution(self) -> int:
@@ -249,6 +253,7 @@ class TrainingRun(RunParts):
             )
 
     def _report_best(self, best: BestSoFar) -> None:
+        """Say which evaluation was best by validation data, and which checkpoint is kept."""
         saved, chosen_by = self.config.save_checkpoint_path, selection(self.config, self.dataset)
         has_store = saved is not None and chosen_by is not None and self.ranks.is_first
         name = CheckpointStore(saved).best(chosen_by) if saved and has_store else None
@@ -271,6 +276,7 @@ class TrainingRun(RunParts):
         return [name for name in self.dataset.schema.column_names if name in named]
 
     def _loss_of_test(self) -> Callable[[], float] | None:
+        """Return what computes the published log's test loss; None for a log without it."""
         if self.config.log_format != DLLOGGER:
             return None
         feed, model = self.test_feed(self._trained_columns), self.trained
@@ -297,6 +303,7 @@ class TrainingRun(RunParts):
         return collectives.sum_counts(counts, self.ranks)
 
     def _train_loader(self, columns: list[str] | None = None) -> TrainFeed:
+        """Open this rank's training samples; ``columns`` in place of all that is trained on."""
         size, replayed = self.config.global_batch_size, self._replayed
         if replayed is None:
             return self._feed_of(self.dataset, size, self.config.drop_remainder, columns)
@@ -337,6 +344,7 @@ class TrainingRun(RunParts):
 
     @functools.cached_property
     def _replayed(self) -> tuple[DatasetDirectory, BatchShares] | None:
+        """The older dataset, and of how many rows of each a batch consists."""
         config = self.config
         if config.replay is None:
             return None
@@ -346,6 +354,7 @@ class TrainingRun(RunParts):
         return old, batch_shares(config.global_batch_size, share, unit)
 
     def _order(self) -> dict[str, Any]:
+        """Say what decides the order of samples."""
         config = self.config
         order: dict[str, Any] = {
             "seed": config.seed,
@@ -395,6 +404,7 @@ class TrainingRun(RunParts):
         return state
 
     def _held_rows(self, state: RunState) -> HeldRows | None:
+        """Say which rows of tables move by a part only, where a run is to do so."""
         rate = self.config.known_rows_rate
         if rate == 1:
             return None
@@ -424,6 +434,7 @@ class TrainingRun(RunParts):
         return note_of(self.dataset).to_dict()
 
     def _rate(self) -> float | WarmUpAndDecay:
+        """Return the learning rate, or how it goes."""
         config = self.config
         if not config.warmup_steps and config.decay_steps is None:
             return config.lr
@@ -470,6 +481,7 @@ class TrainingRun(RunParts):
         collectives.on_every_rank(restore, self.ranks)
 
     def _start_warm(self, state: RunState) -> None:
+        """Begin with what a run on the data before has learned."""
         warm = WarmStart(state, self.dataset, self.config.new_rows)
 
         def restore() -> None:
@@ -488,6 +500,7 @@ class TrainingRun(RunParts):
         state.position = collectives.broadcast_object(state.position, self.ranks)
 
     def _refuse_to_end_before(self, steps: int) -> None:
+        """Refuse a number of steps, or a decay of the rate, that is over when the run begins."""
         config = self.config
         ends = {"`max_steps`": [config.max_steps]}
         ends["`decay_start_step` + `decay_steps`"] = [config.decay_start_step, config.decay_steps]

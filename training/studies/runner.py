@@ -28,6 +28,7 @@ MERLIN_SIM = "from merlin_sim.scripts.main import main; main()"
 OF_RANK = re.compile(r"^\[\d+\]<std(out|err)>:")
 """What horovodrun writes before each line of a rank."""
 LOOK_EVERY = 0.2
+"""Seconds between two looks at a run."""
 STOPPED_WITHIN = 120.0
 """Seconds that a run has to save and end when it was asked to stop."""
 ENDED_WITHIN = 30.0
@@ -146,7 +147,9 @@ class EpochsOfLog:
 
 
 WAIT = 1.0
+"""Seconds between two looks at whether other processes have ended their runs."""
 REPORT_EVERY = 60.0
+"""Seconds between two messages about waiting for other processes."""
 
 
 @dataclass
@@ -197,6 +200,7 @@ class StudyRunner:
         self.say(f"{self.study.file.title}: {count} {what}{done}. Results: {self.study.root}.")
 
     def _run(self, trial: Trial, left: int, goes_on: Callable[[Epoch], bool]) -> bool:
+        """Run a trial unless another process runs it; return whether this one is done with it."""
         with trial.claimed() as lock:
             if lock is None:
                 return False
@@ -268,6 +272,7 @@ class StudyRunner:
             self._wait_for_others(len(others))
 
     def _take(self, memory: SearchMemory) -> int | None:
+        """Run one trial to its end; None where other processes run all that are left."""
         with contextlib.ExitStack() as held:
             with memory.locked():
                 for number in memory.numbers_to_run():
@@ -323,6 +328,7 @@ class StudyRunner:
 
     @staticmethod
     def _epochs(trial: Trial) -> int:
+        """Return how many epochs a run that has begun has at most."""
         from ..runs.run_config import RunConfig
 
         results = trial.results()

@@ -59,6 +59,7 @@ class Search:
     prune: bool = True
     """End trials early that do worse than the median of the others after as many epochs."""
     startup_trials: int = 5
+    """Trials that are not pruned."""
     warmup_epochs: int = 0
     """First epochs of a trial, after which it is not pruned."""
     seed: int = 0

@@ -17,6 +17,7 @@ from .study_file import Search
 from .trial import SettledStudy, Trial
 
 Runs = tuple[str, Mapping[str, Any], Sequence[Trial]]
+"""A setting's name, its values and its runs."""
 Ended = tuple[int, str, dict[str, Any], float | None]
 """A trial of a search: its number, how it ended, values and AUC."""
 
@@ -115,6 +116,7 @@ def _shortly(value: Any) -> str:
 
 
 def _ended(study: SettledStudy, search: Search) -> list[Ended]:
+    """List the trials of a search that have ended."""
     if not (study.root / STORAGE).is_file():
         raise MerlinSimError(f"{study.root}: no run of this study has ended yet.")
     return SearchMemory(study.root, search).ended()

@@ -150,7 +150,9 @@ class SettledStudy:
     file: StudyFile
     root: Path
     with_users: frozenset[str]
+    """Datasets whose test rows have a user."""
     with_validation: frozenset[str]
+    """Datasets with validation data."""
 
     def trials(self, values: Mapping[str, Any], folder: str | None = None) -> list[Trial]:
         """List the runs of one setting, in ``folder``: each dataset with each seed."""

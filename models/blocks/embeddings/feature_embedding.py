@@ -42,6 +42,7 @@ class FeatureEmbedding(Block):
 
     Args:
         schema: The categorical columns to embed; other columns of it are refused.
+        dim: Length of the vectors of the tables that are made.
         tables: The tables to take, as :func:`given_tables` finds them.
         dims: Domain name -> length of its vectors, of tables that are made with another one.
     """
@@ -54,6 +55,7 @@ class FeatureEmbedding(Block):
         dims: Mapping[str, int] | None = None,
         **kwargs: Any,
     ) -> None:
+        """Make a table for each domain of the schema that none is given for."""
         super().__init__(autocast=False, **kwargs)
         schema = schema_from(schema)
         self.dim = check_positive("dim", dim)
@@ -80,7 +82,14 @@ class FeatureEmbedding(Block):
         super().build(input_shape)
 
     def call(self, inputs: Mapping[str, Any], with_gradient: bool = True) -> dict[str, Any]:
-        """Look ids up: column name -> vectors, with one axis more than the ids."""
+        """Look ids up: column name -> vectors, with one axis more than the ids.
+
+        Args:
+            inputs: Column name -> ids of any shape, or a list or tuple of such tensors (the parts
+                of a split history, each looked up by itself).
+            with_gradient: Whether to prepare for a gradient. Without, lookups cost less, and a
+                gradient that is asked for all the same has a row for each id.
+        """
         parts_of: dict[str, list[tf.Tensor]] = {domain: [] for domain in self.tables}
         padded_of: dict[str, list[bool]] = {domain: [] for domain in self.tables}
         for name, ids in inputs.items():
@@ -132,8 +141,11 @@ class FeatureEmbedding(Block):
 def given_tables(given: Any, schema: Schema) -> dict[str, EmbeddingTable]:
     """Find the tables that were given for some columns: domain name -> table.
 
-    They are given by name of domain or of column, each an ``mm.EmbeddingTable`` or what
-    :func:`tables_config` made of it, or as a Merlin block that has them.
+    Args:
+        given: None; or name of a domain or of a column -> ``mm.EmbeddingTable``, or the
+            configuration that :func:`tables_config` made of it; or a Merlin block that has tables
+            of these columns, as ``mm.InputBlockV2`` and ``mm.Embeddings`` make it.
+        schema: The columns that are looked up.
 
     Raises:
         OptionError: Naming the table that none of the columns reads, or that does not fit.
@@ -162,6 +174,7 @@ def given_tables(given: Any, schema: Schema) -> dict[str, EmbeddingTable]:
 
 
 def _check_table(domain: str, table: Any, rows: int) -> None:
+    """Refuse a table that has another size, or does what a block would pass by."""
     if not isinstance(table, EmbeddingTable) or type(table).call is not EmbeddingTable.call:
         problem = f"an mm.EmbeddingTable. Received: {table!r}"
     elif table.input_dim != rows:
@@ -186,6 +199,7 @@ def tables_config(tables: Mapping[str, EmbeddingTable]) -> dict[str, Any] | None
 
 
 def _spread_lookup(spread: Spread | None, tables: list[str], name: str) -> SpreadLookup | None:
+    """Make what looks up those of the tables that are spread; None where there are none."""
     if spread is None:
         return None
     moved = [spread.plan.by_name[table] for table in tables if spread.plan.by_name[table].shards]
@@ -247,6 +261,10 @@ def mean_vectors(vectors: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
     >>> vectors = tf.constant([[[1.0], [3.0], [8.0]], [[5.0], [5.0], [5.0]]])
     >>> mean_vectors(vectors, tf.constant([[4, 2, 0], [0, 0, 0]])).numpy().tolist()
     [[2.0], [0.0]]
+
+    Args:
+        vectors: [..., length, dim].
+        ids: [..., length], 0 where the list has ended.
     """
     mask = tf.cast(ids > 0, vectors.dtype)[..., tf.newaxis]
     total = tf.reduce_sum(vectors * mask, axis=-2)
@@ -264,6 +282,10 @@ class TimeIntervalEmbedding(ConfiguredBlock):
     >>> embedding = TimeIntervalEmbedding(dim=4, buckets=8)
     >>> embedding.bucket(tf.constant([0.0, 1.0, 6.9, 1e9, -5.0])).numpy().tolist()
     [0, 1, 2, 7, 0]
+
+    Args:
+        dim: Length of the vectors.
+        buckets: Rows of the table.
     """
 
     def __init__(self, dim: int, buckets: int = 32, **kwargs: Any) -> None:

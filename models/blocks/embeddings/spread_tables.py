@@ -19,6 +19,7 @@ from ....parallel.steps.table_rows import rows_named
 from .table_lookup import shared_rows, table_lookup
 
 BLOCK_ROWS = 65_536
+"""Rows that are drawn at once."""
 
 
 class InitialTable(tf.keras.initializers.Initializer):
@@ -86,6 +87,11 @@ def spread_tables(plan: Plan, ranks: Ranks, compiles: bool = False) -> Iterator[
 
     All ranks call such a model together: ids travel to the ranks that have their vectors, and
     gradients follow. Its tables begin with the same values whatever the plan.
+
+    Args:
+        plan: names every table of the model.
+        ranks: this run.
+        compiles: whether XLA is to compile what follows the lookups.
     """
     token = _spread.set(Spread(plan, ranks, compiles))
     try:
@@ -105,7 +111,9 @@ class TablePart:
 
     shard: Shard
     rows: int
+    """Of the whole table."""
     width: int
+    """Of the whole table."""
 
     def whole_shape(self, shape: Sequence[int]) -> tuple[int, int]:
         """Return the shape of the whole of which a variable of ``shape`` is the part.
@@ -243,6 +251,7 @@ class SpreadLookup:
         asked: list[Asked],
         with_gradient: bool,
     ) -> list[tf.Tensor]:
+        """Return the vectors of the distinct ids of each table."""
         size = self.ranks.size
         kind = tf.int64 if any(a.ids[0].dtype == tf.int64 for a in asked) else tf.int32
         wanted = [[tf.cast(one.ids[rank], kind) for one in asked] for rank in range(size)]
@@ -279,6 +288,7 @@ class SpreadLookup:
         ]
 
     def _join(self, placed: Placed, asked: Asked, parts: list[tf.Tensor]) -> tf.Tensor:
+        """Put a table's vectors together from what each rank sent."""
         shards = [shard for shard in placed.shards if shard.rows]
         pieces = [tf.reshape(parts[shard.rank], [-1, shard.columns]) for shard in shards]
         if placed.cut is Cut.ROWS:
@@ -288,6 +298,7 @@ class SpreadLookup:
 
 
 def _divided(values: tf.Tensor, sizes: tf.Tensor) -> list[list[tf.Tensor]]:
+    """Divide what came into [rank][table]."""
     ranks, tables = sizes.shape
     parts = tf.split(values, tf.reshape(sizes, [-1]), num=ranks * tables)
     return [parts[rank * tables : (rank + 1) * tables] for rank in range(ranks)]

@@ -22,8 +22,7 @@ def table_lookup(
     The gradient is sparse and names each row once. Without this, every lookup would hand the
     optimizer (and, between ranks, the wire) its own row for each id, most of them of the same few
     popular items, to be concatenated and summed there; adding the rows up where they stand is
-    several times faster. Of what is ``padded``, 0 stands for no item. A step that is compiled for a
-    GPU asks for another form of gradient:
+    several times faster. A step that is compiled for a GPU asks for another form of gradient:
     :class:`~merlin_sim.parallel.steps.table_rows.TableGradient`.
 
     >>> table = tf.Variable([[1.0], [2.0], [3.0]])
@@ -33,6 +32,13 @@ def table_lookup(
     >>> gradient = tape.gradient(loss, table)
     >>> gradient.indices.numpy().tolist(), gradient.values.numpy().tolist()
     ([1, 2], [[2.0], [1.0]])
+
+    Args:
+        table: [rows, dim].
+        ids: Whole numbers below ``rows``, each tensor of any shape.
+        padded: Of each tensor of ids, whether its 0 stands for no item, whose vector nothing that
+            is trained depends on; none are where this is left out.
+        with_gradient: Whether to prepare for a gradient. Without, a lookup costs less.
     """
     form = form_of_table_gradients()
     if form is TableGradient.ROW_FOR_EACH_ID or not with_gradient:
@@ -47,6 +53,7 @@ class SharedRows(NamedTuple):
     """The rows that several tensors of ids name, each once."""
 
     rows: tf.Tensor
+    """The distinct ids."""
     places: list[tf.Tensor]
     """For each tensor of ids, where its ids stand among them."""
 

@@ -73,6 +73,11 @@ class MultiHeadSearchUnit(AttentionUnit):
 
     (W_i z) . (V_i e) = z . (W_i' V_i e): one vector per head and candidate is multiplied with the
     history, not a matrix with every position.
+
+    Args:
+        heads: How many.
+        head_dim: Length of the vectors that a head compares.
+        time_dim: Length of the time vectors; 0 without.
     """
 
     def __init__(self, heads: int, head_dim: int, time_dim: int = 0, **kwargs: Any) -> None:
@@ -137,6 +142,7 @@ class MultiHeadSearchUnit(AttentionUnit):
 
 
 def _products(query: tf.Tensor, vectors: tf.Tensor) -> tf.Tensor:
+    """Multiply each head's vector with its window's: [users, candidates, heads, long]."""
     users, candidates, heads, dim = sizes(query)
     windows, long = sizes(vectors)[1:3]
     rows = sharing_of(query, vectors) * heads
@@ -145,6 +151,7 @@ def _products(query: tf.Tensor, vectors: tf.Tensor) -> tf.Tensor:
 
 
 def _sums(weights: tf.Tensor, vectors: tf.Tensor) -> tf.Tensor:
+    """Sum each window's vectors with each head's weights: [users, candidates, heads, dim]."""
     users, candidates, heads, long = sizes(weights)
     windows, _, dim = sizes(vectors)[1:]
     rows = sharing_of(weights, vectors) * heads
@@ -158,6 +165,9 @@ class TargetAttentionUnit(AttentionUnit):
 
     Positions are marked, not gathered: the softmax is over those kept. Where the search scored by
     the same attention, as TWIN's does, its scores are taken.
+
+    Args:
+        attention: What attends; a search may have the same.
     """
 
     has_mean = False
@@ -209,6 +219,9 @@ class CollisionAttentionUnit(AttentionUnit):
     >>> unit = CollisionAttentionUnit()
     >>> unit(Target(tf.ones([1, 1, 1]), {}), history, found).attended.numpy().tolist()
     [[[2.5]]]
+
+    Args:
+        counts: Whether to give the strengths' sum.
     """
 
     has_mean = False

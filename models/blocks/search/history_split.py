@@ -37,6 +37,10 @@ class HistorySplit(ConfiguredBlock):
     ([[0, 0, 4]], [[[5, 6]]])
     >>> split(tf.constant([[1, 2, 3, 4, 5, 6]]), tf.constant([[5, 6]])).short.numpy().tolist()
     [[[4, 5], [5, 6]]]
+
+    Args:
+        long_length: How many positions the long part of a window has.
+        short_length: How many the short part has.
     """
 
     def __init__(self, long_length: int, short_length: int, **kwargs: Any) -> None:

@@ -22,7 +22,9 @@ class Target(NamedTuple):
     """The candidates of each user; a batch of plain rows has one beside each user."""
 
     vector: tf.Tensor
+    """Their vectors: [users, candidates, dim]."""
     ids: Mapping[str, tf.Tensor]
+    """Their features by the names of their columns, each [users, candidates]."""
 
 
 class LongHistory(NamedTuple):
@@ -85,6 +87,7 @@ class LongInterest(NamedTuple):
     """The user's interest in each candidate as the long history shows it."""
 
     attended: tf.Tensor
+    """Attention over the positions found: [users, candidates, attended dim]."""
     mean: tf.Tensor | None
     """Their mean, sum / (count + 1): [users, candidates, dim]. None from a unit without one."""
     searched: tf.Tensor | None
@@ -99,6 +102,7 @@ class LongHistoryUnit(ConfiguredBlock):
     """The blocks within that are built for candidates' vectors, as the unit is."""
 
     def __init__(self, **kwargs: Any) -> None:
+        """Have vectors come as they are."""
         super().__init__(**{"autocast": False, **kwargs})
 
     def build(self, input_shape: Any) -> None:
@@ -126,7 +130,9 @@ class AttentionUnit(LongHistoryUnit):
     """Makes vectors of the positions that a search unit marked."""
 
     reads_times: bool = False
+    """Whether it needs the history's time vectors."""
     has_mean: bool = True
+    """Whether it gives the mean of the positions found."""
 
     def attended_dim(self, item_dim: int) -> int:
         """Return the length of ``attended`` for item vectors of this length."""

@@ -34,6 +34,9 @@ class RandomProjection(ConfiguredBlock):
     >>> signs = RandomProjection(bits=8)(tf.constant([[1.0, 2.0], [2.0, 4.0], [-1.0, -2.0]]))
     >>> bool(tf.reduce_all(signs[0] == signs[1])), bool(tf.reduce_all(signs[0] == -signs[2]))
     (True, True)
+
+    Args:
+        bits: How many signs a code has.
     """
 
     def __init__(self, bits: int, **kwargs: Any) -> None:
@@ -75,6 +78,9 @@ class GeneralSearchUnit(SearchUnit):
     >>> history = LongHistory(vectors, tf.constant([[[False, True, True]]]), {})
     >>> search(Target(tf.constant([[[1.0]]]), {}), history).selected.numpy().tolist()
     [[[False, False, True]]]
+
+    Args:
+        top_k: How many positions to keep at most; a shorter history is kept whole.
     """
 
     def __init__(self, top_k: int = 50, **kwargs: Any) -> None:
@@ -114,6 +120,10 @@ class HardSearchUnit(SearchUnit):
     >>> found = search(Target(tf.ones([1, 1, 2]), {"category": tf.constant([[7]])}), history)
     >>> found.selected.numpy().tolist()
     [[[False, False, True, False]]]
+
+    Args:
+        category_feature: The target item's column that is its category.
+        top_k: How many positions to keep at most.
     """
 
     def __init__(self, category_feature: str, top_k: int = 50, **kwargs: Any) -> None:
@@ -160,6 +170,7 @@ class HashSearchUnit(SearchUnit):
 
     Args:
         bits: How many signs a code has; more than twice the vectors' length gains nothing.
+        top_k: How many positions to keep at most.
     """
 
     parts = ("projection",)
@@ -212,6 +223,10 @@ class CollisionSearchUnit(SearchUnit):
     >>> history = LongHistory(vectors, tf.constant([[[True, True, False]]]), {})
     >>> search(Target(tf.constant([[[2.0, 4.0]]]), {}), history).strength.numpy().tolist()
     [[[1.0, 0.0, 0.0]]]
+
+    Args:
+        hashes: How many, m.
+        bits_per_hash: How many signs a hash has, tau.
     """
 
     parts = ("projection",)
@@ -235,6 +250,7 @@ class CollisionSearchUnit(SearchUnit):
         return SearchResult(strength > 0.0, strength=strength)
 
     def _hash(self, vectors: tf.Tensor) -> tf.Tensor:
+        """Return each hash as one number: [users, vectors, dim] -> [hashes, users, vectors]."""
         signs = tf.cast(self.projection(vectors) > 0.0, tf.float32)
         users, count, _ = sizes(vectors)
         signs = tf.reshape(signs, [users, count, self.hashes, self.bits_per_hash])
@@ -251,6 +267,10 @@ class TargetSearchUnit(SearchUnit):
     so that ``top_k`` distinct positions are kept, whichever heads look at them. Scores are handed
     on to the attention unit, which has the same :class:`TargetAttention`: search and attention
     have the same parameters, and the scores are computed once. The choice has no gradient.
+
+    Args:
+        attention: The attention that search and attention unit share.
+        top_k: How many positions to keep at most.
     """
 
     parts = ("attention",)

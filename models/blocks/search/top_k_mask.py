@@ -40,6 +40,7 @@ def top_k_marks(weights: tf.Tensor, top_k: int) -> tf.Tensor:
 
 
 def _top_k_of_rows(weights: tf.Tensor, top_k: int) -> tf.Tensor:
+    """Mark the same of rows: [rows, positions]."""
     if has_gpu_forms():  # a choice by what the rows hold would wait for the GPU
         positions = weights.shape[1]
         if in_xla() and positions is not None and positions <= MOST_RANKED:

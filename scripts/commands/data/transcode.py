@@ -147,6 +147,7 @@ def _layout(form: str, of_tfrecord: dict[str, int | None]) -> TfrecordForm:
 
 
 def _check_cardinalities(directory: Path, spec: FeatureSpec) -> None:
+    """Refuse a metadata.json that does not say what the spec says; `auto` says nothing yet."""
     if any(feature.cardinality == "auto" for feature in spec.feature_spec.values()):
         return
     problems = check_metadata(directory, spec)

@@ -99,6 +99,7 @@ def criteo(
 
 
 def _refuse_fitted_rules(names: tuple[str, ...], directory: Path | None) -> None:
+    """Refuse rules that a fitted workflow has settled."""
     source = click.get_current_context().get_parameter_source
     given = [name for name in names if source(name) != ParameterSource.DEFAULT]
     if given:

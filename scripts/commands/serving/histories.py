@@ -121,6 +121,7 @@ def load(
 
 
 def _log(files: tuple[Path, ...], given: dict[str, Any], fitted: Path | None) -> TableLog:
+    """Open a log, of which only what makes histories is read."""
     from ....workflows.feature import NO_FEATURES
     from ....workflows.preprocess.fitted import FittedWorkflow
     from ....workflows.table_log import TableLog
@@ -141,6 +142,7 @@ def _log(files: tuple[Path, ...], given: dict[str, Any], fitted: Path | None) ->
 
 
 def _columns(given: dict[str, Any]) -> BehaviourColumns:
+    """Take the columns of a log that options name."""
     from ....workflows.behaviour_columns import BehaviourColumns
 
     named = {name.removesuffix("_column"): value for name, value in given.items()}
@@ -226,6 +228,7 @@ def delete(store: str, user: str) -> None:
 
 
 def _keys(user: str) -> list[str]:
+    """What a store may call a user: a text, or where it is one a number."""
     return [key_text(user, "user"), *([user] if user.removeprefix("-").isdigit() else [])]
 
 

@@ -100,6 +100,7 @@ def command(
 
 
 def _print_example(servable: Path) -> None:
+    """Print an event that the model scores."""
     import json
 
     from ....serving.encoder import open_encoder

@@ -116,12 +116,14 @@ def command(
 
 
 def _status(registry: Path | None, drift: Path | None, canary: str | None) -> Any:
+    """Show on the page what became of trained models."""
     from ....serving.deployment.server_page import server_sections
 
     return server_sections(registry, drift, None if canary is None else int(canary.split(":")[0]))
 
 
 def _current(registry: Path, canary: Any) -> Any:
+    """Return which version of a registry should be served, and which one to some users."""
     from ....serving.deployment.registry import CURRENT, Registry, RegistryError
     from ....serving.versions import ServedVersion
 
