@@ -9,6 +9,7 @@ import fit_worker
 import numpy as np
 import pytest
 import tensorflow as tf
+from merlin.dataloader.tensorflow import Loader
 from processes import horovodrun, run
 from small_users import write_users_dataset
 from stand_in import SHORT_OF_MEMORY
@@ -37,7 +38,7 @@ STEPS = 3
 def small_din(dataset):
     tf.keras.utils.set_random_seed(1)
     model = build_model("din", dataset.schema, embedding_dim=4, stage_two_mlp_dims=(8,))
-    model.compile(Adam(0.05), metrics=[])
+    model.compile(Adam(0.05), metrics=[], run_eagerly=True)
     return model
 
 
@@ -65,11 +66,11 @@ def test_rows_on_a_gpu_tell_a_notebook_the_same(make_dataset, monkeypatch):
     for one, other in zip(weights_on_gpu, weights, strict=True):
         np.testing.assert_array_equal(one, other)
 
-    def fail(self, part):
+    def fail(*arguments, **options):
         raise SHORT_OF_MEMORY["cupy"]
 
     unread = make_dataset(ragged=True, rows=ROWS, seed=1)
-    monkeypatch.setattr(DeviceRows, "_read_by_merlin", fail)
+    monkeypatch.setattr(Loader, "make_tensors", fail)
     with pytest.raises(MerlinSimError, match="the feed is out of GPU memory: Out of memory alloc"):
         small_din(unread).fit(unread, batch_size=8, epochs=2, verbose=0)
 
@@ -108,7 +109,7 @@ def test_users_are_told_of_as_their_rows_are_and_each_sample_counts_once(tmp_pat
     model = small_din(dataset)
     for variable in model.trainable_variables:
         variable.assign_add(tf.random.normal(variable.shape, stddev=0.3))
-    model.compile("sgd", metrics=[tf.keras.metrics.AUC(name="auc")])
+    model.compile("sgd", metrics=[tf.keras.metrics.AUC(name="auc")], run_eagerly=True)
     model.optimizer.learning_rate = 0.0
 
     def rows(mapping):
@@ -140,7 +141,7 @@ def test_a_family_takes_candidates_where_its_model_s_class_says_so():
 @pytest.mark.timeout(600)
 def test_two_ranks_fit_the_weights_of_one(make_dataset, tmp_path):
     dataset = make_dataset(ragged=True, rows=41)  # of the last batch's one row a rank has none
-    expected = fit_worker.fit_cases(dataset.path)
+    expected = fit_worker.fit(dataset.path)
     words = warm(fit_worker.__file__, str(dataset.path), str(tmp_path / "two.npz"))
     done = run([*horovodrun(2, "--gloo-timeout-seconds", "120"), *words], seconds=280)
     assert done.returncode == 0, done.stdout + done.stderr

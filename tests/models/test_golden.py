@@ -138,7 +138,7 @@ def outputs_by_role(outputs, config):
     return named
 
 
-GRAPHS = ("sim", "sim_length_0_and_1", "din_activation_unit", "dlrm", "dcnv2_low_rank")
+GRAPHS = ("sim_length_0_and_1", "dcnv2_low_rank")
 
 
 @pytest.mark.parametrize(
