@@ -25,7 +25,6 @@ MOST_REPEATED = 1 << 26
 FRESH_SALT = 0xF2E54
 AGAIN_SALT = 0xA6A12
 PLACE_SALT = 0x91ACE
-SEED_BITS = 0xFFFFFFFFFFFFFFFF
 
 
 def fresh_seed(seed: int, epoch: int) -> int:

@@ -54,20 +54,6 @@ def mix_32_arrays(value: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
     return value ^ (value >> np.uint32(16))
 
 
-def row_key_arrays(seed: int, user: Any, position: Any, label: Any) -> Any:
-    """The numbers that stand for positions of users, as positives or as negatives."""
-    key = mix_arrays(np.asarray([seed & 0xFFFFFFFFFFFFFFFF], dtype=np.uint64))
-    key = mix_arrays(key ^ user.astype(np.uint64))
-    return mix_arrays(key ^ (2 * position + label).astype(np.uint64))
-
-
-def sample_key_arrays(seed: int, user: Any, position: Any, label: Any, negative: Any) -> Any:
-    """:func:`row_key_arrays`, and a number of its own for each further negative of a positive."""
-    key = row_key_arrays(seed, user, position, label)
-    further = mix_arrays(key ^ (TWIN_SALT + negative.astype(np.uint64)))
-    return np.where(negative > 0, further, key)
-
-
 @numba.njit(cache=True, nogil=True)
 def _mix_all(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     mixed = np.empty(len(numbers), np.uint64)

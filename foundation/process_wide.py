@@ -232,23 +232,18 @@ class DeferredMapping:
         real = self._registered()
         return real is not None and bool(real.matches_external(external_dtype))
 
-    def matches_merlin(self, merlin_dtype: Any) -> bool:
-        """Answer as the real mapping does."""
-        return bool(self._real().matches_merlin(merlin_dtype))
-
-    def to_merlin(self, external_dtype: Any) -> Any:
-        """Translate as the real mapping does."""
-        return self._real().to_merlin(external_dtype)
-
-    def from_merlin(self, merlin_dtype: Any) -> Any:
-        """Translate as the real mapping does."""
-        return self._real().from_merlin(merlin_dtype)
-
     @property
     def translator(self) -> Any:
         """Return the real mapping's translator, None while its framework is not imported."""
         real = self._registered()
         return None if real is None else real.translator
+
+    def __getattr__(self, name: str) -> Any:
+        """Answer everything else as the real mapping does."""
+        real = self._looked_up()
+        if real is None:
+            raise KeyError(f"Merlin has no dtypes of {self.framework} here")
+        return getattr(real, name)
 
     def _registered(self) -> Any:
         """Return the real mapping; None while its framework is not imported, or of no use.
@@ -257,12 +252,6 @@ class DeferredMapping:
         has imported it.
         """
         return self._looked_up() if self.framework in sys.modules else None
-
-    def _real(self) -> Any:
-        real = self._looked_up()
-        if real is None:
-            raise KeyError(f"Merlin has no dtypes of {self.framework} here")
-        return real
 
     def _looked_up(self) -> Any:
         from merlin.dtypes.registry import _dtype_registry

@@ -35,31 +35,23 @@ class Report(Protocol):
         """Add ``done`` of the phase's total, and rows."""
 
 
-class Narrator(Protocol):
+class Narrator:
     """Reports how far the work is."""
 
     @contextmanager
     def phase(self, name: str, total: float) -> Iterator[Report]:
         """Announce a phase; what it yields takes note of progress."""
-        ...
+        yield lambda done, rows=0: None
 
     def say(self, message: str) -> None:
         """Report a sentence."""
 
 
-class Silence:
+class Silence(Narrator):
     """Reports nothing."""
 
-    @contextmanager
-    def phase(self, name: str, total: float) -> Iterator[Report]:
-        """See :class:`Narrator`."""
-        yield lambda done, rows=0: None
 
-    def say(self, message: str) -> None:
-        """See :class:`Narrator`."""
-
-
-class Terminal:
+class Terminal(Narrator):
     """A live bar per phase on a terminal, one line per phase elsewhere, on stderr."""
 
     def __init__(self) -> None:
@@ -95,13 +87,6 @@ class Terminal:
 
             yield lambda done, rows=0: report(done, rows)
         self.say(f"{name:<24} {rows:>13,} rows {time.monotonic() - started:8.1f} s")
-
-
-class StepsLine(Protocol):
-    """One pass over data, as a person sees it."""
-
-    def update(self, done: int, values: str) -> None:
-        """Show that ``done`` steps are done, with a few numbers."""
 
 
 @contextmanager
@@ -155,3 +140,6 @@ class PlainLine:
         left = (now - self._begin) / max(1, done - self._before) * (self._steps - done)
         line = f"{self._title} {done}/{self._steps}  {values}  {left:.0f} s left"
         self._console.print(line, markup=False)
+
+
+StepsLine = LiveLine | PlainLine

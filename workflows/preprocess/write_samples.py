@@ -14,18 +14,11 @@ import pyarrow as pa
 import tensorflow as tf
 
 from ...dataloader.behaviour_samples import EARLIER, HASH, Batch, BehaviourSamples, Users
-from ...dataloader.draws import place_seed
+from ...dataloader.draws import place_seed, row_key, sample_key, user_key
 from ...dataloader.epoch_plan import Segmentation
 from ...dataloader.sample_columns import SampleColumns
 from ...dataloader.user_rows import UserBlock, UserRows
-from ...foundation.hashing import (
-    ORDER_SALT,
-    SLICE_SALT,
-    mix_arrays,
-    row_key_arrays,
-    sample_key_arrays,
-    tell_users_apart,
-)
+from ...foundation.hashing import ORDER_SALT, SLICE_SALT, mix_arrays, tell_users_apart
 from ...foundation.progress import Narrator
 from ...schemas.channels import HISTORY_TIME_INTERVALS, LABEL, NEGATIVE_HISTORY, POSITIVE_HISTORY
 from ...schemas.dataset import DatasetDirectory, write_documents
@@ -157,8 +150,7 @@ class SamplesOfUsers:
         for first in range(0, len(found) if len(self.files) > 1 else 0, SAMPLES):
             some = slice(first, first + SAMPLES)
             row, position, _, _ = self._places(self.entries[some])
-            keys = row_key_arrays(self._seed, self._users[row], position, 0 * position)
-            scattered = mix_arrays(keys ^ SLICE_SALT)
+            scattered = mix_arrays(row_key(self._key_of(row), position, 0).numpy() ^ SLICE_SALT)
             found[some] = scattered % np.uint64(len(self.files))
         return found
 
@@ -166,11 +158,15 @@ class SamplesOfUsers:
     def _seed(self) -> int:
         return self.users.layout.seed
 
-    @property
+    @cached_property
     def _users(self) -> Numbers:
         features = self.users.block.features
         ids = features[self.users.samples.columns.user]
         return tell_users_apart(ids, self.users.block.more.get(HASH), np.arange(len(ids)))
+
+    def _key_of(self, row: Numbers) -> tf.Tensor:
+        """The keys of users."""
+        return user_key(tf.constant(self._seed, tf.uint64), self._users[row])
 
     def _places(self, entries: Numbers) -> tuple[Numbers, Numbers, Numbers, Numbers]:
         """Whose samples are, their positions, labels, and which negatives they are."""
@@ -187,7 +183,7 @@ class SamplesOfUsers:
         row, position, label, negative = self._places(entries)
         earlier = self.users.block.more.get(EARLIER)
         position = position if earlier is None else position + earlier[row]
-        keys = sample_key_arrays(self._seed, self._users[row], position, label, negative)
+        keys = sample_key(self._key_of(row), position, label, negative).numpy()
         order = np.argsort(mix_arrays(keys ^ ORDER_SALT), kind="stable")
         entries, seen = entries[order], self._seen(entries[order])
         by_length = np.argsort(seen, kind="stable")  # as many places are made as some sample sees
