@@ -43,7 +43,6 @@ class Background(Generic[Item], Iterator[Item]):
         return self
 
     def __next__(self) -> Item:
-        """Wait for the next item, an error or the end."""
         item = self._made.ready.get()
         if item is _END or isinstance(item, _Raised):
             self._made.ready.put(item)  # a later call gets the same answer
@@ -99,7 +98,5 @@ class _Made:
 
 
 class _Raised:
-    """An error on its way to the consumer."""
-
     def __init__(self, error: BaseException) -> None:
         self.error = error

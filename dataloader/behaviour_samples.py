@@ -239,7 +239,6 @@ class BehaviourSamples(tf.Module):
     def _of_users(
         self, users: Users, row: tf.Tensor, place: tf.Tensor, counts: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """The columns of users and of interactions; 0 of those that do not count."""
         made = {}
         for name in self.columns.users:
             values = self._of_user(users, name, row, place)
@@ -312,7 +311,6 @@ def _earlier(users: Users, row: tf.Tensor) -> tf.Tensor:
 
 
 def _items(users: Users, start: tf.Tensor, index: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
-    """The items of histories at ``index`` [rows, places]; 0 where there is nothing."""
     items = tf.gather(users.items, start[:, None] + tf.maximum(index, 0))
     return tf.where(real, items, tf.zeros_like(items))
 

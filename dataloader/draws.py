@@ -131,7 +131,6 @@ class Items:
         return item
 
     def _is_unfit(self, item: tf.Tensor, is_known: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
-        """Return whether items are never drawn, or known."""
         taken = tf.gather(self._cumulative, item) - tf.gather(self._cumulative, item - 1)
         return is_known(item) | (taken == 0)
 

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .user_rows import Positions, UserBlock, UserRows
+from .positions import Positions, counted_before
+from .user_rows import UserBlock, UserRows
 
 Rows = npt.NDArray[np.int64]
 
@@ -270,7 +271,7 @@ class Segmentation:
             return int((-(-counts // self.longest)).sum())
         if found is None or found.labels is None:
             return self.of_position * int(counts.sum())
-        taken = np.concatenate([[0], np.cumsum(found.labels, dtype=np.int64)])
+        taken = counted_before(found.labels)
         positives = taken[found.starts[:-1] + ends] - taken[found.starts[:-1] + begins]
         return int(counts.sum()) + (self.of_position - 1) * int(positives.sum())
 

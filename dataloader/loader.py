@@ -126,7 +126,6 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         data_memory_mb: int = DATA_MEMORY_MB,
         contiguous: bool = False,
     ) -> None:
-        """Check the arguments; files are opened with the first batch."""
         super().__init__(
             dataset,
             batch_size,
@@ -429,12 +428,10 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         return self.plan(0).steps * int(self._epochs)
 
     def __iter__(self) -> Iterator[Any]:
-        """Iterate over the epoch; dropping the iterator ends its threads."""
         begun = self.inputs()
         return (self._batch(given) for given in begun)
 
     def __next__(self) -> Any:
-        """Give the next batch of an iteration that is this loader's own."""
         if self._peeked:
             return self._peeked.pop()
         if self._own is None:

@@ -47,7 +47,6 @@ class RowLoader(Loader):
         parallel_calls: int | None = None,
         **options: Any,
     ) -> None:
-        """Check the arguments; files are opened with the first batch."""
         super().__init__(dataset, batch_size, **options)
         if len(self.label_names) > 1:
             raise MerlinSimError(

@@ -64,7 +64,6 @@ class InTime:
     """
 
     def __init__(self, ids: Array, ranks: Array, times: int, last: int) -> None:
-        """Sort nothing: rows come sorted."""
         self._span = times + 1
         self._keys = tf.constant(ids * self._span + ranks)
         starts = np.searchsorted(ids, np.arange(last + 2))
@@ -126,7 +125,6 @@ class SeenBefore:
     """What samples' times are compared with."""
 
     def __init__(self, encoding: EncodingOf, in_time: InTime, taken: Array) -> None:
-        """Put on the device what it reads, and no more."""
         self.feature = encoding.feature
         self._encoding, self._in_time = encoding, in_time
 
@@ -136,7 +134,6 @@ class SeenBefore:
         return self._made(ids, rank, self._in_time.rows_before(ids, rank))
 
     def _made(self, ids: tf.Tensor, rank: tf.Tensor, rows: Rows) -> tf.Tensor:
-        """Make numbers of ids, whose rows begin and end there."""
         raise NotImplementedError
 
 
@@ -189,7 +186,6 @@ class DaysSince(SeenBefore):
     moment = DAY
 
     def __init__(self, encoding: EncodingOf, in_time: InTime, taken: Array) -> None:
-        """Take logarithms on the host."""
         super().__init__(encoding, in_time, taken)
         self._logarithms = tf.constant(LOGARITHMS)
 
@@ -496,7 +492,6 @@ class SampleColumns:
 
 
 def _by_item(items: ItemTable, column: str, feature: Feature) -> Any:
-    """What a column of the item table holds, by id."""
     width = feature.dimensions[0] if feature.dimensions else None
     if feature.cardinality:
         return items.lists(column, width or 1)

@@ -69,7 +69,6 @@ class SampleLoader(Loader):
         window_rows: int = 65536,
         **options: Any,
     ) -> None:
-        """Check the arguments; users are read with the first batch."""
         if positions_together < 1:
             raise MerlinSimError(
                 "`positions_together` should be a positive integer. "

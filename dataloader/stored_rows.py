@@ -94,7 +94,6 @@ class StoredRows:
     """
 
     def __init__(self, paths: Sequence[str], schema: Schema, threads: int | None = None) -> None:
-        """Read how many rows each row group has, and what types the files store."""
         keep_freed_memory()
         self.parts: list[Part] = []
         self.layout: dict[str, Column] = {}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import merlin.dataloader.tensorflow
 import merlin.io
@@ -21,7 +21,7 @@ from ..foundation.batch_names import OFFSETS, VALUES
 from ..schemas.channels import TARGET_ITEM_FEATURES, USER_NUMERICAL
 from ..schemas.dataset import DatasetDirectory
 from ..schemas.parquet import require_whole_footer
-from ..schemas.users_layout import JOINS, OF_USERS, POSITIVE, SAMPLE, UsersLayout
+from ..schemas.users_layout import JOINS, OF_USERS, UsersLayout
 from .arrow_columns import decode
 from .behaviour_samples import (
     EARLIER,
@@ -35,6 +35,7 @@ from .behaviour_samples import (
     TIMES,
     Users,
 )
+from .positions import Positions, counted_before, find_positions
 from .row_check import READ_ERRORS, DataError, readable
 from .sample_columns import BY_SECONDS, CHANGED, SampleColumns, id_type
 from .stored_rows import of_file, version
@@ -83,46 +84,6 @@ class RowGroup:
     """The state of the file when it was opened."""
 
 
-class Positions(NamedTuple):
-    """The interactions that may be predicted, of some users."""
-
-    places: Array | None
-    """[positions] Which of all interactions they are; None for all of them."""
-    starts: Array
-    """[users + 1] Where those of each user begin."""
-    seen: Array | None
-    """[positions] How many of its user's history a sample sees; None for all before it."""
-    labels: Array | None
-    """[positions] 1 for those that were taken; None where all were."""
-
-
-def find_positions(starts: Array, roles: Array | None, same_time: Array | None) -> Positions:
-    """Find what may be predicted, and what it sees; of all users together, [interactions].
-
-    ``starts``, [users + 1], say where the interactions of each user begin.
-
-    >>> found = find_positions(np.array([0, 4]), np.array([1, 7, 2, 7]), np.array([0, 0, 1, 0]))
-    >>> [values.tolist() for values in found]
-    [[1, 2, 3], [0, 3], [1, 1, 2], [1, 0, 1]]
-    """
-    if roles is None:
-        if same_time is None:
-            return Positions(None, starts, None, None)
-        position = np.arange(len(same_time)) - np.repeat(starts[:-1], np.diff(starts))
-        return Positions(None, starts, position - same_time, None)
-    places = np.flatnonzero(roles & SAMPLE)
-    joined = _counted(roles & JOINS)
-    first = places if same_time is None else places - same_time[places]
-    sample_starts = _counted(roles & SAMPLE)[starts]
-    history_starts = np.repeat(joined[starts[:-1]], np.diff(sample_starts))
-    labels = ((roles[places] & POSITIVE) > 0).astype(np.int8)
-    return Positions(places, sample_starts, joined[first] - history_starts, labels)
-
-
-def _counted(marks: Array) -> Array:
-    return np.concatenate([[0], np.cumsum(marks > 0)])
-
-
 @dataclass(frozen=True)
 class UserBlock:
     """The users of some row groups, as arrays."""
@@ -157,7 +118,6 @@ class UserRows:
         columns: SampleColumns | None = None,
         on_cpu: bool = False,
     ) -> None:
-        """Read of every user how many samples there are."""
         self._on_cpu = True if on_cpu else None  # None: as Merlin finds it
         layout = dataset.users
         assert layout is not None
@@ -367,7 +327,8 @@ class UserRows:
         else:
             of_positions = {name: column[found.places] for name, column in of_positions.items()}
             joins = (values[layout.roles or ""] & JOINS) > 0
-            targets, items, starts = items[found.places], items[joins], _counted(joins)[starts]
+            targets, items = items[found.places], items[joins]
+            starts = counted_before(joins)[starts]
             more |= {name: more[name][joins] for name in (TIMES, CHANGED) if name in more}
         if found.seen is not None:
             of_positions[SEEN] = found.seen

@@ -124,7 +124,6 @@ class SpecError(MerlinSimError):
     """
 
     def __init__(self, source: Path | str, problems: Sequence[Problem]) -> None:
-        """Keep the problems; the message lists every one of them."""
         self.source = str(source)
         self.problems = tuple(problems)
         count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"

@@ -340,7 +340,6 @@ def _alone(target: Path, *, wait: bool = True) -> Iterator[None]:
 
 
 def _is_at(file: IO[str], path: Path) -> bool:
-    """Return whether a path still names a file that was opened."""
     return path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
 
 

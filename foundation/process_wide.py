@@ -224,7 +224,6 @@ class DeferredMapping:
     """Stands in Merlin's dtype registry for a mapping whose framework is not imported yet."""
 
     def __init__(self, module: str, framework: str, name: str) -> None:
-        """Remember which module to import when the mapping is needed."""
         self.module, self.framework, self.name = module, framework, name
 
     def matches_external(self, external_dtype: Any) -> bool:

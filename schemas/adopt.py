@@ -108,7 +108,6 @@ def _longest(batch: pa.RecordBatch, columns: PublishedColumns) -> int:
 def _faults(
     batch: pa.RecordBatch, columns: PublishedColumns
 ) -> Iterator[tuple[str, int, str, str]]:
-    """Yield (column, row, expected, received) for the first bad row of each bad column."""
     nulls = {name for name in batch.schema.names if batch.column(name).null_count}
     for name in nulls:
         first = int(np.argmax(batch.column(name).is_null().to_numpy(False)))

@@ -38,7 +38,6 @@ class Feature:
     """Whatever else the spec says of the feature; kept, not interpreted."""
 
     def __post_init__(self) -> None:
-        """Refuse what no spec may say; take any whole numbers and sequences."""
         wrong = []
         if not isinstance(self.dtype, str) or not canonical_dtype(self.dtype):
             wrong.append(f"dtype = {self.dtype!r}")

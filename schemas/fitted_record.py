@@ -113,7 +113,6 @@ def misfits(value: Any, shape: Any, path: KeyPath) -> Iterator[tuple[KeyPath, st
 
 
 def _kinds(shape: Any) -> dict[type, Any]:
-    """The shapes that are allowed, by type."""
     shapes = shape if isinstance(shape, tuple) else (shape,)
     return {one if isinstance(one, type) else type(one): one for one in shapes}
 

@@ -23,7 +23,6 @@ class LayoutNames:
     """The file of cardinalities."""
 
     def __post_init__(self) -> None:
-        """Refuse what is not within the directory, and one directory for both."""
         for name in (self.train, self.test, self.metadata):
             path = PurePosixPath(name)
             if not path.parts or path.is_absolute() or ".." in path.parts:

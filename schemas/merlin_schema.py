@@ -264,7 +264,6 @@ def free_as_in_spec(schema: Schema, spec: FeatureSpec) -> Schema:
 
 
 def _differences(wanted: dict[str, Any], found: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """List what differs: the fact, what it should be and what it is."""
     wanted, found = dict(wanted), dict(found)
     differences = []
     missing_tags = sorted(wanted.pop("tags") - found.pop("tags"))

@@ -99,7 +99,6 @@ def _to_text(schema: Schema) -> str:
 
 
 def _through_merlin(columns: list[ColumnSchema]) -> list[ColumnSchema]:
-    """Return columns as Merlin reads what it writes of them."""
     schema = TensorflowMetadata.from_proto_text(_to_text(Schema(columns))).to_merlin_schema()
     seen = list(schema.column_schemas.values())
     if len(seen) != len(columns):

@@ -222,8 +222,6 @@ def check_feature_spec(
 
 
 class _Checks:
-    """The checks of one spec, and the problems found so far."""
-
     def __init__(self, spec: FeatureSpec, directory: Path | None, replaced: set[KeyPath]) -> None:
         self.spec, self.directory, self.replaced = spec, directory, replaced
         self.problems: list[Problem] = []

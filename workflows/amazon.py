@@ -97,7 +97,6 @@ def read_metadata_lines(text: bytes) -> tuple[pa.Table, list[BadRow]]:
 
 
 def _read_line(line: bytes) -> tuple[str, str] | str:
-    """The item and its category, or what is wrong with the line."""
     try:
         fields = ast.literal_eval(line.decode("utf-8").strip())
     except UnicodeDecodeError as error:

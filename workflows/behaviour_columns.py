@@ -89,7 +89,6 @@ class BehaviourColumns:
     """Whether the log says what is known of its items; else that is known already."""
 
     def __post_init__(self) -> None:
-        """Refuse names that would collide in the dataset, or could not name a file."""
         for of, name in ((USER, "user_features"), (ITEM, "item_features")):
             given = getattr(self, name)
             more = [n for n in self.features.categories(of) if n not in given]

@@ -93,7 +93,6 @@ class CsvReader:
             yield batch, self._raw.tell()
 
     def __enter__(self) -> CsvReader:
-        """Open the file and read its first block."""
         with contextlib.ExitStack() as around:
             around.callback(self._release)
             around.enter_context(one_report_of_undecodable_rows())

@@ -50,8 +50,6 @@ def require_count(what: str, value: Any) -> None:
 
 
 class _OfColumn:
-    """What all features of a column share."""
-
     kind: ClassVar[str]
     """What YAML calls it."""
 

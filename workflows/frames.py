@@ -27,7 +27,6 @@ class ArrowLists(pd.arrays.ArrowExtensionArray):
     """Arrow lists as a pandas column that can be printed: pandas 1.5 cannot do that alone."""
 
     def __array__(self, dtype: Any = None) -> Any:
-        """Return one numpy array per list, as pandas holds lists otherwise."""
         lists = self.__arrow_array__().to_pandas().to_numpy()
         return lists if dtype is None else lists.astype(dtype)
 

@@ -1,9 +1,9 @@
-"""Roles of interactions, places of samples among them, and the order of equal times."""
+"""Roles of interactions, and the order of those of one time."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,51 +18,6 @@ from .frames import Keys, keys_of
 from .rules import HASH_ORDER, ITEM_ORDER, UNKNOWN_ORDER, SampleRules
 
 
-@dataclass(frozen=True)
-class SamplePlaces:
-    """Places of samples among the interactions of all histories, and what was before them.
-
-    What was taken is what joins the history.
-    """
-
-    places: Any
-    """[samples] Their places among all interactions."""
-    before: Any
-    """[samples] How many interactions before each, of all histories, were taken."""
-    positives: Any
-    """[samples + 1] How many positive samples stand before each, and before the end."""
-    offsets: Any
-    """[histories + 1] Where the samples of each history begin."""
-    begins: Any
-    """[histories + 1] How many were taken before each history."""
-
-
-def sample_places(roles: Any, offsets: Any, moments: Any = None) -> SamplePlaces:
-    """Find the samples of histories, of roles [places] and offsets [histories + 1].
-
-    With ``moments``, [places] when each was, what is of a sample's own time does not count as
-    before it; else what stands before it does.
-
-    >>> taken, shown = roles_of_labels(np.array([1, 0]))
-    >>> found = sample_places(np.array([JOINS, taken, shown, taken]), np.array([0, 3, 4]))
-    >>> found.places.tolist(), found.before.tolist(), found.positives.tolist()
-    ([1, 2, 3], [1, 2, 2], [0, 1, 1, 2])
-    >>> found.offsets.tolist(), found.begins.tolist()
-    ([0, 2, 3], [0, 2, 3])
-    """
-    is_sample = (roles & SAMPLE) > 0
-    places = np.flatnonzero(is_sample)
-    taken = counted_before((roles & JOINS) > 0)
-    positive = (roles[places] & POSITIVE) > 0
-    return SamplePlaces(
-        places=places,
-        before=taken[places if moments is None else first_of_moments(moments, offsets)[places]],
-        positives=counted_before(positive),
-        offsets=counted_before(is_sample)[offsets],
-        begins=taken[offsets],
-    )
-
-
 def first_of_moments(moments: Any, offsets: Any) -> Any:
     """The place of the first interaction of each one's own time, in its history.
 
@@ -75,29 +30,6 @@ def first_of_moments(moments: Any, offsets: Any) -> Any:
     begins[1:] = moments[1:] != moments[:-1]
     begins[offsets[:-1][offsets[:-1] < len(moments)]] = True
     return np.flatnonzero(begins)[np.cumsum(begins) - 1]
-
-
-def counted_before(marks: Any) -> Any:
-    """Count, for each place and for the end, the marks before it.
-
-    >>> counted_before(np.array([0, 1, 0, 1])).tolist()
-    [0, 0, 1, 1, 2]
-    """
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(marks, dtype=np.int64)])
-
-
-def first_with_enough_taken(samples: SamplePlaces, least_before: int) -> Any:
-    """The first sample of each history that has so many taken interactions before it.
-
-    Where a history has none, it is some position at its end or beyond.
-
-    >>> roles = roles_of_labels(np.array([0, 1, 0, 1, 1, 0]))
-    >>> first_with_enough_taken(sample_places(roles, np.array([0, 4, 6])), 1).tolist()
-    [2, 1]
-    """
-    return (
-        np.searchsorted(samples.before, samples.begins[:-1] + least_before) - samples.offsets[:-1]
-    )
 
 
 def with_roles(table: pa.Table, columns: BehaviourColumns) -> tuple[pa.Table, Counter[str]]:

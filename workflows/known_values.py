@@ -207,7 +207,6 @@ class ItemValues:
         return outdated
 
     def _changes(self, name: str, ids: Array, times: Array) -> tuple[Array, Array]:
-        """All values, and of each element its place among them at a time; -1 for none."""
         table = pq.read_table(self.path(name))
         values = table[VALUE].combine_chunks()
         if not pa.types.is_primitive(values.type):

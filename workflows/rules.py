@@ -294,7 +294,6 @@ class ByTime:
     """Whether any validate."""
 
     def __post_init__(self) -> None:
-        """Refuse a part that validates beside none."""
         if self.validation_from is not None and self.validation is not True:
             raise MerlinSimError(
                 "`validation_from` needs `validation` = True. Received: `validation` = "

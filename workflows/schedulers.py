@@ -63,7 +63,6 @@ class SingleProcess:
     """
 
     def __init__(self, workers: int | None = None) -> None:
-        """Take so many threads, as many as cores if None."""
         self.workers = workers or count_cores()
 
     def run(self, task: Callable[..., Any], arguments: Sequence[Any]) -> Iterator[Any]:
@@ -140,7 +139,6 @@ class GpuCluster(DaskCluster):
     """
 
     def __init__(self, client: Any, threads: int | None = None) -> None:
-        """Store the client, and how many threads the host's work gets."""
         super().__init__(client)
         self._host = SingleProcess(threads)
 
@@ -231,7 +229,6 @@ def _client_of(
 
 
 def _gpus() -> tuple[Gpu, ...]:
-    """List the GPUs that frames are computed on."""
     gpus = look().visible  # a driver is asked first, which is quick
     return gpus if gpus and uses_gpu() else ()
 

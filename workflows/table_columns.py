@@ -126,7 +126,6 @@ def _is_time(kind: pa.DataType) -> bool:
 
 
 def _form(kind: pa.DataType) -> pa.DataType:
-    """What a key's type becomes."""
     if pa.types.is_dictionary(kind):
         return _form(kind.value_type)
     if pa.types.is_large_string(kind) or pa.types.is_boolean(kind):

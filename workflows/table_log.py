@@ -300,7 +300,6 @@ def _first_values(path: Path, names: list[str]) -> dict[str, Any]:
 
 
 def _batches(path: Path, names: list[str]) -> Generator[pa.RecordBatch, None, None]:
-    """Read columns of a file; closing this ends it early."""
     if is_csv(path):
         with CsvReader(path, names, []) as reader:
             for batch, _ in reader.batches():

@@ -272,7 +272,6 @@ def _read_line_by_line(text: bytes, schema: pa.Schema) -> tuple[pa.Table, list[B
 
 
 def _read_line(line: bytes, schema: pa.Schema) -> list[Any] | str:
-    """The fields of a line, or what is wrong with it."""
     try:
         fields = json.loads(line.decode("utf-8"))
     except UnicodeDecodeError as error:

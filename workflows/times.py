@@ -273,7 +273,6 @@ def count_of_date(text: str, unit: str) -> int | None:
 
 
 def _time_of_text(text: pa.Array, kind: str) -> pa.Array:
-    """Text as times, null where it is none."""
     text = pc.utf8_trim_whitespace(text)
     return whole_or_in_pieces(text, lambda part: _cast_time(part, kind), TIMES[kind])
 
@@ -356,7 +355,6 @@ class LogTimes:
         return f"{time} ({date_text(_seconds(time, self.kind, self.unit))})"
 
     def __str__(self) -> str:
-        """Return the first and the last."""
         ends = f"{self.shown(self.range.first)} to {self.shown(self.range.last)}"
         if self.kind in NANOSECONDS:
             return ends
@@ -432,7 +430,6 @@ def _is_reasonable(first: Number, last: Number, kind: str, unit: str) -> bool:
 
 
 def _seconds(time: Number, kind: str, unit: str) -> float:
-    """Seconds since 1970."""
     if kind in NANOSECONDS:
         return int(time) * NANOSECONDS[kind] / 1e9
     return time * UNITS[unit]

@@ -95,7 +95,6 @@ def _hash_lists(values: Array, offsets: Array) -> tuple[Array, Array]:
 
 @numba.njit(cache=True, nogil=True)
 def _add_to_hashes(hashes: Array, values: Array) -> None:
-    """Make a column part of the hashes of its rows."""
     for row in range(len(hashes)):
         hashes[row] = mix(hashes[row] * GOLDEN + np.uint64(values[row]))
 
@@ -107,7 +106,6 @@ class SampleHashes:
     """
 
     def __init__(self, most: int = MOST_KEPT) -> None:
-        """Keep at most about so many."""
         self._kept: list[Array] = []
         self._count = 0
         self._most = most

@@ -85,7 +85,6 @@ Array = npt.NDArray[Any]
 
 @numba.njit(cache=True, nogil=True)
 def _count(groups: Array, labels: Array, mask: int, counts: Array) -> None:
-    """Count rows by group (its last bits) and label."""
     for row in range(len(groups)):
         counts[groups[row] & mask, labels[row]] += 1
 

@@ -205,7 +205,6 @@ class CriteoBuilder:
     def _read(
         self, directory: Path, blocks: list[LineBlock], names: list[str], summary: CriteoSummary
     ) -> dict[str, list[RawPart]]:
-        """Read all blocks; returns the parts of each mapping."""
         read: list[BlockRead] = []
         task = partial(read_block, directory, self.on_bad_rows)
         with self.narrator.phase("reading rows", sum(block.size for block in blocks)) as report:
@@ -237,7 +236,6 @@ class CriteoBuilder:
         return parts
 
     def _fit(self, workflow: nvt.Workflow, parts: list[RawPart]) -> None:
-        """Count the keys of parts, and give ids."""
         partitions = _partitions(parts)
         meta = partitions[0][0].frame().iloc[:0]
         ddf = dd.from_map(_frame, partitions, meta=meta)
@@ -261,7 +259,6 @@ class CriteoBuilder:
         workflow: nvt.Workflow,
         summary: CriteoSummary,
     ) -> dict[str, Sequence[str]]:
-        """Write the rows of each mapping; returns the files."""
         work = []
         files: dict[str, Sequence[str]] = {}
         for mapping, of_mapping in parts.items():
@@ -287,7 +284,6 @@ def encode_part(workflow: nvt.Workflow, work: tuple[RawPart, Path]) -> tuple[int
 
 
 def _parts_between(pieces: list[tuple[Path, int]], begin: int, end: int) -> list[RawPart]:
-    """Find the rows of a file between two places in its pieces."""
     parts, before = [], 0
     for path, rows in pieces:
         first, last = max(begin - before, 0), min(end - before, rows)

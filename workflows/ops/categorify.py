@@ -177,7 +177,6 @@ class Categorify(nvt.ops.Categorify):
         return plan
 
     def _rules(self, name: str) -> KeyRules:
-        """Gather what decides which keys of a column or group have codes."""
         buckets = _of(self.num_buckets, name) or 1
         most = _of(self.max_size, name)
         if most and most < UNKNOWN + buckets:
@@ -349,7 +348,6 @@ class Categorify(nvt.ops.Categorify):
 
 
 def _of(value: PerColumn | None, name: str) -> int:
-    """An argument of a column or group, 0 where it has none."""
     return (value[name] if isinstance(value, Mapping) else value) or 0
 
 

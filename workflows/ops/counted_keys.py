@@ -150,8 +150,6 @@ Counted = tuple[int, Mapping[str, _Counted]]
 
 
 def _count_partition(frame: pd.DataFrame, plan: KeyCount, number: int, bits: int) -> Counted:
-    """Count a partition's keys; a thread for each core, as it is done without Python's lock."""
-
     def count(name: str) -> _Counted:
         columns = [leaves(arrow_of(frame[column])) for column in plan.groups[name]]
         return _count_group(name, columns, plan.file(name, number), bits)
@@ -189,7 +187,6 @@ def _part_of(keys: pa.Array, bits: int) -> Array:
 
 
 def _common_type(name: str, kinds: list[pa.DataType]) -> pa.DataType:
-    """Find the type in which keys of several partitions or columns are compared."""
     distinct = [kind for kind in dict.fromkeys(kinds) if not pa.types.is_null(kind)]
     if len(distinct) < 2:
         return distinct[0] if distinct else pa.null()
@@ -203,7 +200,6 @@ def _common_type(name: str, kinds: list[pa.DataType]) -> pa.DataType:
 
 
 def _write_keys(counted: list[Counted], name: str, plan: KeyCount) -> tuple[str, str]:
-    """Add up a group's counts, choose the keys that have codes, and write them."""
     rules, directory = plan.rules[name], plan.directory
     found = [of_groups[name] for _, of_groups in counted]
     kind = _common_type(name, [one.kind for one in found])
@@ -265,7 +261,6 @@ def _add_up_part(
 
 
 def _order(keys: pa.Array, counts: Array, order: str, name: str) -> Array:
-    """Say in which order keys have codes; it depends on keys and counts alone."""
     if order in (KEY, FREQUENCY):
         by_key = np.asarray(pc.sort_indices(keys))
         if order == KEY:

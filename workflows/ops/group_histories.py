@@ -16,6 +16,7 @@ from merlin.dag.ops.stat_operator import StatOperator
 from merlin.io import Dataset
 from merlin.schema import ColumnSchema, Schema, Tags
 
+from ...dataloader.positions import Positions, counted_before, find_positions
 from ...foundation.exceptions import MerlinSimError, UnfitNumberError
 from ...foundation.hashing import hash_keys, hashes_without_id
 from ...schemas.item_table import ID
@@ -49,13 +50,9 @@ from ..frames import (
     values_of,
 )
 from ..interactions import (
-    SamplePlaces,
-    counted_before,
     exclude_own_time,
     first_of_moments,
-    first_with_enough_taken,
     order_within_times,
-    sample_places,
 )
 from ..known_values import ItemValues, cycles_of, known_rows, ordered_times
 from ..raw_values import refuse_nulls
@@ -437,7 +434,6 @@ class GroupHistories(StatOperator):
         return merged(found)
 
     def _of_partitions(self, ddf: Any) -> list[Any]:
-        """Delayed: the statistics of each partition."""
         return [
             dask.delayed(self.statistics)(part, number)
             for number, part in enumerate(ddf.to_delayed())
@@ -654,7 +650,6 @@ class GroupHistories(StatOperator):
         return () if self.split is None else self.split.part_columns
 
     def _user_columns(self, frame: Any, xp: Any, users: Array, kept: Ordered) -> dict[str, Any]:
-        """What stands once in a row: the user's ids and numbers, and the positions of samples."""
         columns, layout = self.columns, self.layout
         has_any = np.diff(kept.offsets) > 0
         last = np.maximum(kept.offsets[1:] - 1, 0)
@@ -681,20 +676,22 @@ class GroupHistories(StatOperator):
             )
         return found | self._positions(self._samples(kept), kept)
 
-    def _samples(self, kept: Ordered) -> SamplePlaces:
-        excludes = self.columns.moments
-        return sample_places(kept.roles, kept.offsets, kept.moments if excludes else None)
+    def _samples(self, kept: Ordered) -> Positions:
+        same_time = None
+        if self.columns.moments:
+            same_time = np.arange(len(kept.order)) - first_of_moments(kept.moments, kept.offsets)
+        return find_positions(kept.offsets, kept.roles, same_time)
 
-    def _positions(self, samples: SamplePlaces, kept: Ordered) -> dict[str, Array]:
-        """From which position to which other one the samples of each split are."""
+    def _positions(self, samples: Positions, kept: Ordered) -> dict[str, Array]:
         least: Any = self.rules.shortest_sequence_for_training
         if self.columns.roles or self.columns.moments:  # not all that stands before is seen
-            least = first_with_enough_taken(samples, least)
+            too_early = counted_before(np.asarray(samples.seen) < least)
+            least = too_early[samples.starts[1:]] - too_early[samples.starts[:-1]]
         found: dict[str, Array] = {}
-        before: Any = np.zeros(len(samples.offsets) - 1, np.int64)
+        before: Any = np.zeros(len(samples.starts) - 1, np.int64)
         for part, (mapping, names) in enumerate(self.layout.positions.items()):
             counts = counted_before(kept.parts[samples.places] <= part)
-            ends = counts[samples.offsets[1:]] - counts[samples.offsets[:-1]]
+            ends = counts[samples.starts[1:]] - counts[samples.starts[:-1]]
             needs = 0 if self.split is None and mapping == self.rules.mappings[-1] else least
             begins = np.minimum(np.maximum(before, needs), ends)
             found |= dict(zip(names, (begins, ends), strict=True))
@@ -739,20 +736,20 @@ class GroupHistories(StatOperator):
             for mapping in self.layout.positions
         }
 
-    def _grouped(self, frame: Any) -> tuple[Ordered, SamplePlaces, Array]:
+    def _grouped(self, frame: Any) -> tuple[Ordered, Positions, Array]:
         """The rows that are left of a partition, their samples, and the items of all rows."""
         items = self._ids_on_host(frame, self.columns.item)
         kept = self._kept(self._ordered(frame, RAW), items)
         return kept, self._samples(kept), items
 
-    def _places(self, mapping: str, kept: Ordered, samples: SamplePlaces) -> tuple[Array, Array]:
+    def _places(self, mapping: str, kept: Ordered, samples: Positions) -> tuple[Array, Array]:
         """Whose each sample of a mapping is, and where it stands among the rows that are left."""
         positions = self._positions(samples, kept)
         begins, ends = (positions[name] for name in self.layout.positions[mapping])
         counts = ends - begins
         users = np.repeat(np.arange(len(counts)), counts)
-        firsts = np.repeat(samples.offsets[:-1] + begins - np.cumsum(counts) + counts, counts)
-        return users, samples.places[firsts + np.arange(len(users))]
+        firsts = np.repeat(samples.starts[:-1] + begins - np.cumsum(counts) + counts, counts)
+        return users, np.asarray(samples.places)[firsts + np.arange(len(users))]
 
     def count_outdated(
         self, frame: Any, values: ItemValues | None, latest: Mapping[str, Array]
@@ -775,7 +772,6 @@ class GroupHistories(StatOperator):
     # ---- reading columns ----
 
     def _ids(self, frame: Any, name: str) -> Any:
-        """Ids from 1, of Categorify's codes."""
         codes, xp = values_of(frame[name]), array_module(frame)
         shift = self._shifts.get(name, CODES_BEFORE_KEYS)
         return xp.maximum(codes - shift, 0) if shift else codes
@@ -810,7 +806,6 @@ class GroupHistories(StatOperator):
         )
 
     def _times(self, frame: Any) -> pa.Array:
-        """The times of rows, as they can be sorted."""
         name = self.columns.timestamp
         return read_times(column_to_arrow(frame, name), name)
 

@@ -152,7 +152,6 @@ def value_codes(values: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _varying(table: pa.Table) -> Array:
-    """The items that have different known values."""
     known = table.filter(table[KNOWN])
     codes = value_codes(known[VALUE].combine_chunks())
     return np.flatnonzero(changes_by_code(codes, np.asarray(known[ID])))
@@ -308,7 +307,6 @@ def _grown(before: pa.Table, found: pa.Table, stated: Mapping[str, Array]) -> pa
 
 
 def _without_nulls(values: pa.Array) -> pa.Array:
-    """Zeros, and empty lists, in the place of nulls."""
     if not values.null_count:
         return values
     kind = values.type

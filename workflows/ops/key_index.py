@@ -76,7 +76,6 @@ class KeyIndex:
     """
 
     def __init__(self, keys: pa.Array) -> None:
-        """Make the table, where the type of the keys has one."""
         self.keys = keys
         self._hashes = hashes_of(keys)
         self._slots = None if self._hashes is None else _fill(self._hashes)
@@ -190,7 +189,6 @@ def _fill_slots(hashes: Hashes, slots: Hashes) -> bool:
 
 @numba.njit(cache=True, nogil=True)
 def _find(asked: Hashes, first: Hashes, slots: Hashes, known: Hashes) -> npt.NDArray[np.int64]:
-    """The position of the key that has each hash, or -1."""
     last = np.uint64(len(slots) - 1)
     low = np.uint64(0xFFFFFFFF)
     found = np.full(len(asked), ABSENT)

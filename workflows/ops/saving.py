@@ -305,7 +305,6 @@ def require_digest(path: Path, document: Mapping[str, Any], file: str) -> None:
 
 
 def _made(document: Mapping[str, Any], made: Sequence[Operator]) -> nvt.Workflow:
-    """Build the workflow that a document describes, of its operators."""
     nodes: list[Any] = []
     for record in document["nodes"]:
         node = Node()

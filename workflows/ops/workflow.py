@@ -29,7 +29,6 @@ class Workflow(nvt.Workflow):
     """
 
     def __init__(self, output_node: nvt.WorkflowNode, client: Any = None) -> None:
-        """Build the graph; see ``nvtabular.Workflow``."""
         super().__init__(output_node, client)
         keeping = _KeepEmptyTables()
         keeping.target_format = self.executor._executor.target_format
@@ -123,7 +122,6 @@ class _ScheduledExecutor(DaskExecutor):
         return super().transform(ddf, graph, *arguments, **options)
 
     def fit_phase(self, dataset: Any, nodes: list[Any], strict: bool = False) -> None:
-        """Fit operators that do not depend on each other."""
         ddf = dataset.to_ddf()
         for node in nodes:
             upstream = node.parents_with_dependencies

@@ -21,6 +21,7 @@ from merlin.dag.ops.selection import SelectionOp
 from merlin.dag.ops.subtraction import SubtractionOp
 from merlin.io import Dataset
 
+from ...dataloader.positions import counted_before, find_positions
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.files import whole_file
 from ...foundation.process_wide import quiet_merlin
@@ -34,7 +35,6 @@ from ..dataset_spec import EVENTS, ITEM_CHANGES, users_spec
 from ..feature import Number
 from ..fitted_numbers import FittedNumbers
 from ..frames import frame_to_arrow, lists_of_arrow
-from ..interactions import counted_before
 from ..known_values import ItemValues, last_days, write_events
 from ..ops.categorify import Categorify
 from ..ops.columns import FillAsOf
@@ -271,7 +271,6 @@ class DatasetWriter:
         return [f"{USERS}/{path.name}" for path in paths]
 
     def _write_events(self, values: ItemValues | None) -> None:
-        """Write, for counts and shares by time, the interactions with each encoded key."""
         layout, columns = self.layout, self.group.columns
         names = [n for n in (layout.history, layout.times, layout.roles, layout.changed_at) if n]
         tables = [pq.read_table(self.directory / file, columns=names) for file in self.files]
@@ -472,22 +471,21 @@ def count_users(table: pa.Table, layout: UsersLayout, user: str) -> WrittenUsers
     roles: Any = np.full(len(items), JOINS | SAMPLE | POSITIVE)
     if layout.roles is not None:
         roles = lists_of_arrow(table[layout.roles].combine_chunks())[0]
-    places = np.flatnonzero(roles & SAMPLE)
-    starts = counted_before((roles & SAMPLE) > 0)[offsets[:-1]]
-    positives = counted_before((roles[places] & POSITIVE) > 0)
+    found = find_positions(offsets, roles, None)
+    positives = counted_before(np.asarray(found.labels))
     users = table[user]
     if pa.types.is_list(users.type) or pa.types.is_large_list(users.type):
         raise MerlinSimError(f"{user!r}: expected one user in each row.")
     written = WrittenUsers(
         users=table.num_rows,
         interactions=len(items),
-        samples=len(places),
+        samples=int(found.starts[-1]),
         unknown_users=int((np.asarray(users) == 0).sum()),
     )
     for mapping, names in layout.positions.items():
-        begins, ends = (np.asarray(table[name]) for name in names)
+        begins, ends = (found.starts[:-1] + np.asarray(table[name]) for name in names)
         count = int((ends - begins).sum())
-        taken = int((positives[starts + ends] - positives[starts + begins]).sum())
+        taken = int((positives[ends] - positives[begins]).sum())
         written.positions[mapping] = count
         written.rows[mapping] = count + layout.negatives_per_positive * taken
     return written

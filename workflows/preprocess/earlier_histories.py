@@ -169,7 +169,6 @@ class HistoryWriter:
         return int(rows.num_rows)
 
     def _has_id(self, items: pa.Array) -> Mask:
-        """Whether the item of each row has an id."""
         known, encoded = keys_of_file(self.items, KEY), items.dictionary_encode()
         assert known is not None
         keys = encoded.dictionary.cast(known.index.keys.type)
@@ -223,7 +222,6 @@ class EarlierHistories:
         return [self.directory / HISTORY / name for name in self.files]
 
     def __post_init__(self) -> None:
-        """Refuse what names no files of the directory."""
         if not self.files or not all(name and Path(name).name == name for name in self.files):
             raise MerlinSimError(
                 f"{self.directory}/workflow.json: history.files: expected names of files, one at "

@@ -255,7 +255,6 @@ def _histories(path: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
 def _learned(
     path: Path, record: Mapping[str, Any], document: Mapping[str, Any]
 ) -> tuple[BehaviourColumns, SampleRules, FittedNumbers]:
-    """The columns and rules of a log, and the fitted numbers."""
     known = operators_with(())
     try:
         group, learned = GroupHistories.from_config(record["config"]), record["learned"]
@@ -397,7 +396,6 @@ def _warn_of_held_out_rows(group: GroupHistories, written: WrittenUsers) -> None
 
 
 def _refuse_missing_columns(workflow: nvt.Workflow, dataset: Dataset) -> None:
-    """Raise a MerlinSimError where a log lacks columns that a workflow reads."""
     selectors = [node.selector or node.op.selector for node in workflow.graph.leaf_nodes]
     there = dataset.schema.column_names
     reads = dict.fromkeys(name for selector in selectors for name in selector.names)

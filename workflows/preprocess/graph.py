@@ -45,8 +45,6 @@ def behaviour_graph(
 
 
 class _Graph:
-    """The nodes of a log's columns."""
-
     def __init__(self, columns: BehaviourColumns, rules: SampleRules, directory: str) -> None:
         self.columns = columns
         self.directory = directory
@@ -54,7 +52,6 @@ class _Graph:
         self.item_order = KEY if rules.equal_times == ITEM_ORDER else HASH
 
     def ids(self, order: str) -> Categorify:
-        """Keys become ids."""
         return Categorify(order=order, out_path=self.directory, cat_cache="host")
 
     def of_level(self, of: str, names: Sequence[str], read: Any, order: str) -> list[Any]:
@@ -70,17 +67,14 @@ class _Graph:
         return nodes + ([read(times)] if times else [])
 
     def of_users(self) -> list[Any]:
-        """Users, and what is known of each at the time of a row."""
         columns = self.columns
         nodes: list[Any] = [[columns.user] >> self.ids(KEY)]
         return nodes + self.of_level(USER, columns.user_features, self.filled, KEY)
 
     def of_interactions(self) -> list[Any]:
-        """What stands in a row alone."""
         return self.of_level(INTERACTION, self.columns.contexts, nvt.ColumnSelector, KEY)
 
     def of_items(self) -> list[Any]:
-        """Items, and what rows say of them."""
         columns, features = self.columns, self.columns.features
         if not columns.items_in_log:
             return [[columns.item] >> self.ids(self.item_order)]

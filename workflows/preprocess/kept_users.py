@@ -263,7 +263,6 @@ class KeepLongUsers:
         return self.directory / of / f"{bucket:06d}.arrow"
 
     def _with_given(self, events: pa.Table) -> pa.Table:
-        """Add the item features that do not stand in the log."""
         items = events[self.columns.item].combine_chunks().dictionary_encode()
         for name, (keys, values, otherwise) in self.given.items():
             found = values.take(pc.index_in(items.dictionary, keys)).fill_null(otherwise)

@@ -99,15 +99,12 @@ class PreprocessLog(Settings):
 
 @dataclass
 class _Run:
-    """One run into a staged directory."""
-
     settings: PreprocessLog
     directory: Path
     summary: Summary
 
     @property
     def work(self) -> Path:
-        """The folder of files that are not needed afterwards."""
         return self.directory / WORK
 
     @property
@@ -116,7 +113,6 @@ class _Run:
         return self.work / "trains"
 
     def run(self) -> None:
-        """Read, make the graph, fit it, write."""
         settings, summary = self.settings, self.summary
         for name in (EVENTS, OTHERS):
             (self.work / name).mkdir(parents=True)
@@ -214,7 +210,6 @@ class _Run:
     def _choose_users(
         self, given: Given, buckets: int, log: DealtFiles, earlier: DealtFiles | None
     ) -> None:
-        """Keep the users with enough interactions, and write their rows by bucket."""
         settings, summary, rules = self.settings, self.summary, self.settings.rules
         keep = KeepLongUsers(
             columns=settings.columns,
@@ -321,7 +316,6 @@ class _Run:
     # ---- fit ----
 
     def _fit(self, workflow: nvt.Workflow, given: Given) -> None:
-        """Fit the workflow on the rows that train, or on all."""
         settings, summary = self.settings, self.summary
         events = self._events()
         group: GroupHistories = workflow.output_node.op

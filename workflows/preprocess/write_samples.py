@@ -165,7 +165,6 @@ class SamplesOfUsers:
         return tell_users_apart(ids, self.users.block.more.get(HASH), np.arange(len(ids)))
 
     def _key_of(self, row: Numbers) -> tf.Tensor:
-        """The keys of users."""
         return user_key(tf.constant(self._seed, tf.uint64), self._users[row])
 
     def _places(self, entries: Numbers) -> tuple[Numbers, Numbers, Numbers, Numbers]:
@@ -202,7 +201,6 @@ class SamplesOfUsers:
         return of_each
 
     def _rows(self, entries: Numbers, longest: int) -> pa.Table:
-        """Make samples with histories of at most so many interactions."""
         channels, width = self.users.dataset.channels, self.users.samples.columns.width
         step = max(1, width // WIDTHS)
         width = min(width, max(1, -(-longest // step)) * step)

@@ -224,7 +224,6 @@ def plant_interactions(behaviour: PlantedBehaviour) -> Interactions:
 def _plant_block(
     behaviour: PlantedBehaviour, block: int, first_user: int, last_user: int
 ) -> tuple[Int32Array, Int32Array, Int32Array]:
-    """Draw the users, items and days of some users' interactions."""
     rng = np.random.default_rng([behaviour.seed, block])
     lengths = _draw_lengths(behaviour, rng, last_user - first_user)
     starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])

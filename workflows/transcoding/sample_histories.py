@@ -236,7 +236,6 @@ class UserHistories:
     """
 
     def __init__(self, samples: Samples, report: Report) -> None:
-        """Order the samples, and compare each stored history with the whole one."""
         self._samples = samples
         self._longest = longest_history(samples.dataset.spec)
         history = pd.factorize(samples.seen)[0]  # [rows] which of all different histories it has
@@ -383,7 +382,6 @@ class UserHistories:
         )
 
     def _refuse_twice(self, row: int, other: int) -> NoReturn:
-        """Refuse two samples with label 1 and one history."""
         samples = self._samples
         if samples.length[row] == self._longest:
             self._refuse_repeated(row, other)

@@ -84,7 +84,6 @@ def check_lengths(
 def _number_type(
     path: Path, names: Sequence[str], features: Mapping[str, Feature]
 ) -> np.dtype[Any]:
-    """Return the type of the numbers in a file."""
     dtypes = {canonical_dtype(features[name].dtype) for name in names}
     if len(dtypes) > 1:
         spelled = ", ".join(f"{name} {features[name].dtype}" for name in names[:20])

@@ -95,7 +95,6 @@ class Transcoder:
         return spec
 
     def _target(self) -> FeatureSpec:
-        """What the dataset is when it is written."""
         if self.to == SPLIT_BINARY:
             return split_binary_spec(self.spec)
         if self.to == TFRECORD:
@@ -139,7 +138,6 @@ class Transcoder:
         return sum(rows.table.num_rows for rows in pieces)
 
     def _checked(self, mapping: str, schema: pa.Schema) -> Iterator[pa.Table]:
-        """Read a mapping's rows, check them, and count them."""
         self.rows[mapping] = 0
         chunks = self.spec.source_spec[mapping]
         streams = [read_chunk(self.directory, chunk, self.spec.feature_spec) for chunk in chunks]
@@ -155,7 +153,6 @@ class Transcoder:
             yield pa.table([columns[name] for name in schema.names], schema)
 
     def _check_values(self, rows: ChunkRows) -> None:
-        """Look at the lengths of lists, at labels, numbers and ids."""
         for name in rows.table.column_names:
             feature = self.spec.feature_spec[name]
             column = decode(rows.table[name])
@@ -197,7 +194,6 @@ class Transcoder:
             rows.require(name, (values >= 0) & (values <= limit), expected)
 
     def _check_histories(self, pieces: list[ChunkRows]) -> None:
-        """Refuse features of one history that have different lengths in a row."""
         where = {name: piece for piece in pieces for name in piece.table.column_names}
         for channel in contract_of(self.spec.channel_spec).histories:
             first, *others = self.spec.channel_spec.get(channel, ()) or ("",)

@@ -63,7 +63,6 @@ def users_to_samples(
 
 
 def _copy_fitted(source: Path, staged: Path) -> None:
-    """Copy the vocabularies, the fitted workflow and what it keeps of its log."""
     for path in source.iterdir():
         if path.is_dir() and path.name.startswith((CATEGORIES, HISTORY, FILES)):
             copy_directory(path, staged / path.name)
@@ -232,7 +231,6 @@ def _users_spec(spec: FeatureSpec, layout: UsersLayout, files: list[str]) -> Fea
 def _write_histories(
     histories: UserHistories, features: dict[str, Numbers], layout: UsersLayout, directory: Path
 ) -> list[str]:
-    """Write all users, in the order of their ids; returns the files."""
     (directory / USERS).mkdir()
     items, starts = histories.items, histories.starts
     kind = np.int32 if items.max() < 2**31 else np.int64
