@@ -16,10 +16,8 @@ def count_cores(process: Path = THIS_PROCESS) -> int:
     """Count the logical CPUs that this process may use.
 
     A container with a quota (``docker --cpus=2``, a limit of Kubernetes) sees all CPUs of its host
-    and gets the time of a few; of a fraction a whole one is counted.
-
-    Args:
-        process: What the system says of the process; files of Linux.
+    and gets the time of a few; of a fraction a whole one is counted. ``process`` is where Linux
+    says it.
     """
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))

@@ -19,11 +19,7 @@ MOST_LISTED = 10
 def check_fields(
     fields: Any, needed: Sequence[str], further: Sequence[str] = ()
 ) -> Mapping[str, Any]:
-    """Refuse what is no object, lacks a key, or has one that is unknown.
-
-    Raises:
-        RequestError: With what was expected.
-    """
+    """Refuse what is no object, lacks a key, or has one that is unknown."""
     if not isinstance(fields, Mapping):
         raise RequestError(f"expected an object, received {fields!r:.60}")
     refuse_all([*missing_keys(fields, needed)])
@@ -44,11 +40,7 @@ def missing_keys(fields: Mapping[str, Any], names: Iterable[str]) -> Iterator[st
 
 
 def refuse_all(problems: Sequence[str]) -> None:
-    """Refuse a request that has problems.
-
-    Raises:
-        RequestError: With the first :data:`MOST_LISTED` problems, and how many more there are.
-    """
+    """Refuse a request that has problems; the first :data:`MOST_LISTED` are listed."""
     if problems:
         more = len(problems) - MOST_LISTED
         listed = [*problems[:MOST_LISTED], *([f"and {more:,} more"] if more > 0 else [])]
@@ -56,11 +48,7 @@ def refuse_all(problems: Sequence[str]) -> None:
 
 
 def check_storable(key: str | int, where: str) -> None:
-    """Refuse a key that no log can hold, nor a file of scores or a store of histories.
-
-    Raises:
-        RequestError: Where it has a lone surrogate, or more than 64 bits.
-    """
+    """Refuse a key that no log can hold, nor a file of scores or a store of histories."""
     if isinstance(key, int):
         if not -(2**63) <= key < 2**63:
             raise RequestError(f"{where}: expected a whole number of 64 bits, received {key!r:.60}")

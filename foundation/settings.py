@@ -68,12 +68,7 @@ def problems_of(config: Any) -> Iterator[str]:
 def require_settings(config: Any, more: Iterable[str] = ()) -> None:
     """Make paths of texts, and refuse settings that are not what they should be.
 
-    Args:
-        config: The dataclass.
-        more: What else is wrong with it.
-
-    Raises:
-        MerlinSimError: With everything that is wrong.
+    The MerlinSimError has everything that is wrong, and ``more``.
     """
     settle_paths(config)
     if problems := [*problems_of(config), *more]:

@@ -112,11 +112,10 @@ class ChannelContract:
         return tuple(name for name, channel in self.channels.items() if channel.is_categorical)
 
     def read(self, schema: Schema) -> dict[str, list[str]]:
-        """Read this family's channels from a Merlin schema's tags.
+        """Read this family's channels from a Merlin schema's tags: their columns, if any.
 
-        Returns:
-            Channel name -> column names, in the schema's order, but histories in that of the
-            target features whose domains they have; channels without columns are left out.
+        They are in the schema's order, but histories in that of the target features whose domains
+        they have.
         """
         found: dict[str, list[str]] = {name: [] for name in self.channels}
         for column in schema.column_schemas.values():

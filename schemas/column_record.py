@@ -30,11 +30,7 @@ def to_record(column: ColumnSchema) -> dict[str, Any]:
 
 
 def from_record(record: Mapping[str, Any]) -> ColumnSchema:
-    """Build the column schema that :func:`to_record` described.
-
-    Raises:
-        ValueError, TypeError, KeyError: Where the record is not one that it wrote.
-    """
+    """Build the column schema that :func:`to_record` described; other records raise anything."""
     dims = record.get("dims")
     return ColumnSchema(
         str(record["name"]),

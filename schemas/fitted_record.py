@@ -73,17 +73,10 @@ Record = Mapping[str, Any]
 
 
 def require_shape(file: Path | str, value: Any, shape: Any, *path: str | int) -> None:
-    """Refuse a part of a JSON file that has another shape.
+    """Refuse a part of a JSON file, at a path, that has another shape, with every wrong key.
 
-    Args:
-        file: The file, for the message.
-        value: What stands there.
-        shape: A type; a list with the shape of each entry; a mapping of names to shapes, all of
-            which have to be there, or of ``ANY``; or a tuple of these.
-        path: Where it stands.
-
-    Raises:
-        SpecError: With every key that is not as expected.
+    A shape is a type; a list with the shape of each entry; a mapping of names to shapes, all of
+    which have to be there, or of ``ANY``; or a tuple of these.
     """
     found = [
         Problem(str(file), where, expected, received)

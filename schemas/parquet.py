@@ -53,22 +53,14 @@ def why(error: BaseException) -> str:
 
 
 def row_pieces(
-    file: pq.ParquetFile, group: int, columns: list[str], rows: int, use_threads: bool = False
+    file: pq.ParquetFile, group: int, columns: list[str], rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """Decode a row group: at once where it is not longer than a piece, else column by column.
+    """Decode a row group in pieces of so many rows at most, of columns of one length.
 
-    Args:
-        file: The opened file.
-        group: The row group.
-        columns: Their names.
-        rows: The rows of a piece, at most.
-        use_threads: Whether columns that are decoded at once may be so side by side.
-
-    Raises:
-        pa.ArrowInvalid: Where columns have unequal lengths.
+    At once where it is not longer than a piece, else column by column.
     """
     if file.metadata.row_group(group).num_rows <= rows:
-        yield from file.read_row_group(group, columns=columns, use_threads=use_threads).to_batches()
+        yield from file.read_row_group(group, columns=columns, use_threads=False).to_batches()
         return
     readers = [file.iter_batches(rows, row_groups=[group], columns=[name]) for name in columns]
     for parts in itertools.zip_longest(*readers):

@@ -69,9 +69,7 @@ def named_files(spec: FeatureSpec) -> Iterator[NamedFile]:
 def repeated_files(spec: FeatureSpec, directory: Path | None) -> list[Problem]:
     """Find files that are named twice, under one name or several.
 
-    Args:
-        spec: The spec.
-        directory: Where its paths start, to see through links; None to compare names alone.
+    Its paths start in the directory, to see through links; without one names alone are compared.
     """
     seen: dict[object, list[NamedFile]] = {}
     problems = []
