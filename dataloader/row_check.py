@@ -71,11 +71,6 @@ def largest_ids(schema: Schema) -> dict[str, int]:
     }
 
 
-def small_ids(schema: Schema) -> frozenset[str]:
-    """Name the columns of ids that int32 can hold."""
-    return frozenset(name for name, largest in largest_ids(schema).items() if largest < 2**31)
-
-
 NUMBERS = (ElementType.Bool, ElementType.Int, ElementType.UInt, ElementType.Float)
 """What a column is declared as where its type is known."""
 

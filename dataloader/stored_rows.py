@@ -22,15 +22,7 @@ from ..foundation.gpu_forms import has_gpu_forms
 from ..foundation.process_wide import keep_freed_memory, quiet_merlin
 from ..schemas.parquet import DamageError, is_list, leaf_fields, require_whole_footer, row_pieces
 from .arrow_columns import Array, Column, decode, pad_left
-from .row_check import (
-    READ_ERRORS,
-    DataError,
-    RowCheck,
-    list_widths,
-    readable,
-    require_types,
-    small_ids,
-)
+from .row_check import READ_ERRORS, DataError, RowCheck, list_widths, readable, require_types
 
 ALIGNED = 64
 """Bytes: where TensorFlow wants memory to begin."""
@@ -105,7 +97,7 @@ class StoredRows:
         for path in paths:
             self._add_file(path)
         self.widths = list_widths(schema, ragged=True)
-        small = small_ids(schema)
+        small = [name for name, largest in self.check.largest.items() if largest < 2**31]
         self.dtypes = {}
         for name, like in self.layout.items():
             dtype = np.dtype(np.int32) if name in small else like.values.dtype

@@ -7,10 +7,7 @@ of each, and the negative history of each.
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -206,7 +203,10 @@ def describe(
         single={n: c for n, c in cardinality.items() if n not in _histories(channels)},
         histories={n: cardinality[n] for n in _histories(channels)},
     )
-    checks = _check_files(every_file, columns, on_rows)
+    checks = {}
+    for file in every_file:
+        checks[file] = check_rows(file, columns)
+        on_rows(checks[file].rows)
     _refuse_faults(directory, files, names, checks)
     longest = max(1, *(check.longest for check in checks.values()))
     spec = _spec(directory, files, schema, channels, cardinality, longest)
@@ -289,24 +289,6 @@ def _check_columns(
             problems.append(Problem(str(file), (name,), expected, type_in_words(kind)))
     if problems:
         raise SpecError(file, problems)
-
-
-def _check_files(
-    files: list[Path], columns: PublishedColumns, on_rows: Callable[[int], None]
-) -> dict[Path, FileCheck]:
-    """Check the files in a process of their own: damaged parquet can kill the one that reads it."""
-    checks = {}
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context) as pool:
-        for file in files:
-            try:
-                checks[file] = pool.submit(check_rows, file, columns).result()
-            except BrokenProcessPool as error:
-                raise MerlinSimError(
-                    f"{file}: expected a whole parquet file; the parquet reader crashed on it"
-                ) from error
-            on_rows(checks[file].rows)
-    return checks
 
 
 def _refuse_faults(

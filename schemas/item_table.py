@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ..foundation.exceptions import MerlinSimError
-from .parquet import UNREADABLE, is_list, why
+from .parquet import is_list, reading
 from .users_layout import POPULARITY, UNIFORM
 
 ID = "id"
@@ -66,10 +65,8 @@ class ItemTable:
 
 def read_vocabulary(path: Path, columns: list[str]) -> pa.Table:
     """Read columns of a vocabulary."""
-    try:
+    with reading(path):
         return pq.read_table(path, columns=columns)
-    except UNREADABLE as error:
-        raise MerlinSimError(f"{path}: cannot be read ({why(error)}).") from error
 
 
 @lru_cache(maxsize=32)

@@ -62,6 +62,7 @@ def natural_schema(spec: FeatureSpec) -> Schema:
     for name in _column_order(spec):
         feature = spec.feature_spec[name]
         channels = channels_by_name.get(name, [])
+        is_history = any(known and known.is_list for known in map(known_channel, channels))
         properties: dict[str, Any] = {}
         if isinstance(feature.cardinality, int):
             highest = feature.cardinality if lowest_is_pad else feature.cardinality - 1
@@ -72,7 +73,7 @@ def natural_schema(spec: FeatureSpec) -> Schema:
                 tags=_tags(spec, name, feature, channels),
                 properties=properties,
                 dtype=_merlin_dtype(feature.dtype),
-                dims=_dims(feature, is_history=any(map(_is_history, channels))),
+                dims=_dims(feature, is_history=is_history),
             )
         )
     return Schema(columns)
@@ -128,11 +129,6 @@ def _tags(spec: FeatureSpec, name: str, feature: Feature, channels: list[str]) -
         except ValueError:  # a channel whose name is a tag that contradicts another one
             continue
     return tags
-
-
-def _is_history(channel: str) -> bool:
-    known = known_channel(channel)
-    return known is not None and known.is_list
 
 
 def _merlin_dtype(spelling: str) -> Any:

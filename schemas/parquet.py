@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,6 +27,15 @@ class UnreadableFooter(MerlinSimError):
     def __init__(self, file: Path, error: BaseException) -> None:
         self.problem = Problem(str(file), (), "a parquet file", why(error))
         super().__init__(str(self.problem))
+
+
+@contextmanager
+def reading(what: object) -> Iterator[None]:
+    """Say of a file, or a part of one, that what is done in the block shows that it is damaged."""
+    try:
+        yield
+    except UNREADABLE as error:
+        raise MerlinSimError(f"{what}: cannot be read ({why(error)}).") from error
 
 
 def read_footer(file: Path) -> tuple[pq.FileMetaData, pa.Schema]:

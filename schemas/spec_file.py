@@ -71,7 +71,6 @@ class _Shape:
             for name, value in self.section("channel_spec", plain).items()
         }
         metadata = self.section("metadata", plain)
-        self.only_plain(("metadata",), metadata)
         path = Path(self.file) if self.line_of else None
         return FeatureSpec(features, sources, channels, metadata, path=path, line_of=self.line_of)
 
@@ -80,8 +79,6 @@ class _Shape:
             self.replace(path, "a mapping with at least `dtype`", plain)
             return Feature("int64")
         extra = {key: value for key, value in plain.items() if key not in FEATURE_KEYS}
-        for key, value in extra.items():
-            self.only_plain((*path, key), value)
         return Feature(
             self.dtype((*path, "dtype"), plain.get("dtype")),
             self.cardinality((*path, "cardinality"), plain.get("cardinality")),
@@ -147,23 +144,7 @@ class _Shape:
         if not isinstance(section, Mapping):
             self.replace((name,), "a mapping" if name in plain else "this section", section)
             return {}
-        for key in section:
-            if not isinstance(key, str):
-                self.replace((name, repr(key)), "keys that are text", key)
-        return {key: value for key, value in section.items() if isinstance(key, str)}
-
-    def only_plain(self, path: KeyPath, value: Any) -> None:
-        """Refuse what YAML and JSON cannot hold; only a spec made in Python can have it."""
-        if isinstance(value, Mapping):
-            for key, item in value.items():
-                if not isinstance(key, str):
-                    self.problem((*path, repr(key)), "keys that are text", key)
-                self.only_plain((*path, str(key)), item)
-        elif isinstance(value, list | tuple):
-            for index, item in enumerate(value):
-                self.only_plain((*path, index), item)
-        elif value is not None and type(value) not in (str, bool, int, float):
-            self.problem(path, "plain data", value)
+        return dict(section)
 
     def known_keys(self, path: KeyPath, plain: Mapping[str, Any], known: tuple[str, ...]) -> None:
         for key in plain:
@@ -332,7 +313,7 @@ def read_spec(
 
 
 def spec_from_plain(sections: Mapping[str, Any]) -> FeatureSpec:
-    """Build a spec from the sections as YAML or JSON hold them.
+    """Build a spec from sections as YAML or JSON hold them.
 
     >>> from merlin_sim.schemas.feature_spec import Chunk, Feature
     >>> spec = FeatureSpec(

@@ -75,10 +75,10 @@ def values_of(series: Any) -> Any:
     return np.asarray(series).astype(np.int64, copy=False)
 
 
-def lists_of_arrow(array: pa.Array, dtype: str = "int64") -> tuple[Any, Any]:
-    """Return an arrow array of lists of numbers as values of a dtype and offsets."""
+def lists_of_arrow(array: pa.Array) -> tuple[Any, Any]:
+    """Return an arrow array of lists of whole numbers as values and offsets."""
     offsets = np.asarray(array.offsets).astype(np.int64)
-    values = np.asarray(array.flatten()).astype(dtype, copy=False)
+    values = np.asarray(array.flatten()).astype(np.int64, copy=False)
     return values, offsets - offsets[0]
 
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..foundation.exceptions import MerlinSimError
-from ..schemas.parquet import UNREADABLE, UnreadableFooter, read_footer, why
+from ..schemas.parquet import UNREADABLE, UnreadableFooter, read_footer, reading
 from .behaviour_columns import BehaviourColumns
 from .csv_file import CsvReader, header_of, is_csv
 from .feature import UNITS
@@ -128,12 +128,9 @@ class TableLog:
         if not is_text(stored):
             return stored
         for path in dict.fromkeys(block.path for block in self._blocks):
-            try:
-                with contextlib.closing(_batches(path, [name])) as batches:
-                    texts = (batch.column(0) for batch in batches)
-                    kind = next(filter(None, map(kind_of_timestamp, texts)), None)
-            except UNREADABLE as error:
-                raise MerlinSimError(f"{path}: cannot be read ({why(error)}).") from error
+            with reading(path), contextlib.closing(_batches(path, [name])) as batches:
+                texts = (batch.column(0) for batch in batches)
+                kind = next(filter(None, map(kind_of_timestamp, texts)), None)
             if kind:
                 return kind
         return INTEGER
@@ -179,16 +176,11 @@ class TableLog:
         if block.group is None:
             yield from self._read_csv(block)
             return
-        try:
+        with reading(f"{block.path}, row group {block.group} (after row {block.first_row:,})"):
             with pq.ParquetFile(block.path) as file:
                 table = file.read_row_group(block.group, columns=list(self.columns.log))
             rows = table.num_rows
             table, bad = clean_columns(table, self.columns, self._kind_of_text, self.fitted)
-        except UNREADABLE as error:
-            raise MerlinSimError(
-                f"{block.path}, row group {block.group} (after row {block.first_row:,}): cannot be "
-                f"read ({why(error)})."
-            ) from error
         yield Piece(table, rows, bad, block.size)
 
     def _read_csv(self, block: TableBlock) -> Iterator[Piece]:
@@ -288,15 +280,13 @@ def _unread(log: TableLog, names: set[str]) -> dict[str, Any]:
     try:
         has = header_of(path) if is_csv(path) else read_footer(path)[1].names
         asked = [name for name in has if name.lower() in names and name not in log.columns.log]
-        return _first_values(path, asked) if asked else {}
+        if not asked:
+            return {}
+        with contextlib.closing(_batches(path, asked)) as batches:
+            first = next(batches, None)
+        return {} if first is None else {name: first[name] for name in asked}
     except (UnreadableFooter, *UNREADABLE):
         return {}
-
-
-def _first_values(path: Path, names: list[str]) -> dict[str, Any]:
-    with contextlib.closing(_batches(path, names)) as batches:
-        first = next(batches, None)
-    return {} if first is None else {name: first[name] for name in names}
 
 
 def _batches(path: Path, names: list[str]) -> Generator[pa.RecordBatch, None, None]:

@@ -191,19 +191,14 @@ def line_blocks(path: Path, block_bytes: int | None = None) -> list[LineBlock]:
     return [LineBlock(path, *span) for span in zip([0, *ends], ends, strict=False)]
 
 
-def count_lines(text: bytes) -> int:
-    """Count the lines of a text, whose last one may end without a line break."""
-    ends = np.count_nonzero(np.frombuffer(text, np.uint8) == ord("\n"))
-    return int(ends) + (not text.endswith(b"\n"))
-
-
 def read_pieces(
     texts: Iterable[tuple[bytes, int]], read: Callable[[bytes], tuple[pa.Table, list[BadRow]]]
 ) -> Generator[Piece, None, None]:
     """Read each text of a block: its rows, and the lines that are bad."""
     for text, done in texts:
         table, bad = read(text)
-        yield Piece(table, count_lines(text), bad, done)
+        ends = int(np.count_nonzero(np.frombuffer(text, np.uint8) == ord("\n")))
+        yield Piece(table, ends + (not text.endswith(b"\n")), bad, done)
 
 
 ARROW_BLOCK = 4 << 20

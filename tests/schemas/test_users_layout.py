@@ -14,8 +14,7 @@ from hypothesis import given
 from small_users import write_users_dataset
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.schemas.convert import load_spec
-from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.schemas.dataset import DatasetDirectory, load_spec
 from merlin_sim.schemas.feature_spec import Chunk
 from merlin_sim.schemas.fingerprint import fingerprint
 from merlin_sim.schemas.merlin_schema import to_feature_spec, to_merlin_schema

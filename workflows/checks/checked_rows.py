@@ -17,11 +17,10 @@ import pyarrow.parquet as pq
 from ...dataloader.arrow_columns import Column, decode
 from ...dataloader.row_check import RowCheck
 from ...foundation.cores import count_cores
-from ...foundation.exceptions import MerlinSimError
 from ...foundation.hashing import GOLDEN, mix
 from ...schemas.channels import LABEL, NEGATIVE_HISTORY, POSITIVE_HISTORY
 from ...schemas.dataset import DatasetDirectory
-from ...schemas.parquet import UNREADABLE, row_pieces, why
+from ...schemas.parquet import reading, row_pieces
 
 BATCH_ROWS = 1 << 16
 MOST_KEPT = 1 << 25
@@ -176,29 +175,24 @@ class FileRows:
         path, group = part
         channels, names = self.dataset.channels, checked_columns(self.dataset)
         (label,), history = channels[LABEL], next(iter(channels.get(POSITIVE_HISTORY, [])), "")
-        try:
-            with pq.ParquetFile(path) as file:
-                row = sum(file.metadata.row_group(n).num_rows for n in range(group))
-                for batch in row_pieces(file, group, names, BATCH_ROWS):
-                    ranks = (row + np.arange(batch.num_rows)) / file.metadata.num_rows
-                    columns = {name: decode(batch[name]) for name in names}
-                    self._check(path, row, columns)
-                    row += batch.num_rows
-                    items, widths = columns.pop(history, None), self._row_check.widths
-                    lists = {
-                        name: column
-                        for name, column in columns.items()
-                        if column.offsets is not None and name not in widths
-                    }
-                    values = {n: _numbers(c) for n, c in columns.items() if n not in lists}
-                    for name in widths.keys() & values.keys():
-                        values[name] = values[name].reshape(-1, widths[name])
-                    labels = values.pop(label).astype(np.int8)
-                    yield CheckedRows(labels, values, items, ranks, lists)
-        except UNREADABLE as error:
-            raise MerlinSimError(
-                f"{path}, row group {group}: cannot be read ({why(error)})."
-            ) from error
+        with reading(f"{path}, row group {group}"), pq.ParquetFile(path) as file:
+            row = sum(file.metadata.row_group(n).num_rows for n in range(group))
+            for batch in row_pieces(file, group, names, BATCH_ROWS):
+                ranks = (row + np.arange(batch.num_rows)) / file.metadata.num_rows
+                columns = {name: decode(batch[name]) for name in names}
+                self._check(path, row, columns)
+                row += batch.num_rows
+                items, widths = columns.pop(history, None), self._row_check.widths
+                lists = {
+                    name: column
+                    for name, column in columns.items()
+                    if column.offsets is not None and name not in widths
+                }
+                values = {n: _numbers(c) for n, c in columns.items() if n not in lists}
+                for name in widths.keys() & values.keys():
+                    values[name] = values[name].reshape(-1, widths[name])
+                labels = values.pop(label).astype(np.int8)
+                yield CheckedRows(labels, values, items, ranks, lists)
 
     def _check(self, path: Path, first: int, columns: dict[str, Column]) -> None:
         """Refuse missing values, and labels and ids that cannot be; any number may be."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,22 +19,23 @@ from ...foundation.files import staged_directory
 from ...foundation.process_wide import quiet_merlin
 from ...foundation.progress import Narrator, Silence
 from ...schemas.dataset import write_documents
+from ...schemas.feature_spec import Chunk
+from ...schemas.merlin_schema import to_feature_spec
 from ..frames import frame_to_arrow
 from ..ops.workflow import fitting_on
 from ..parquet_files import columns_with_few_ids, write_samples_file
 from ..rules import ALL_ROWS, fitted_on_in_words
 from ..schedulers import Scheduler, SingleProcess
-from ..text_lines import FAIL, BadRows, LineBlock, bad_rows_of
+from ..text_lines import FAIL, BadRows, LineBlock, bad_rows_of, line_blocks
 from .click_graph import (
     CriteoRules,
-    click_spec,
     click_workflow,
     keys_operator,
     raw_schema,
     save_clicks,
 )
 from .criteo_columns import COLUMNS, KEY_COLUMNS
-from .criteo_log import BlockRead, RawPart, day_blocks, read_block
+from .criteo_log import BlockRead, RawPart, read_block
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 
@@ -181,7 +182,7 @@ class CriteoBuilder:
         names = [path.name for path in self.files]
         if self.split.goes_by_files:
             self.split.trained_on(names)  # says what is wrong with it before any work
-        blocks = day_blocks(list(self.files))
+        blocks = [block for path in self.files for block in line_blocks(path) if block.size]
         summary = CriteoSummary()
         with staged_directory(output, overwrite=overwrite, say=self.narrator.say) as directory:
             work = directory / WORK
@@ -197,7 +198,9 @@ class CriteoBuilder:
             op = keys_operator(workflow)
             summary.kept = {name: len(op.keys(name)) for name in KEY_COLUMNS}
             files = self._write(directory, parts, workflow, summary)
-            write_documents(directory, click_spec(workflow, files))
+            chunks = {m: (Chunk("parquet", COLUMNS, tuple(names)),) for m, names in files.items()}
+            spec = to_feature_spec(workflow.output_schema)
+            write_documents(directory, replace(spec, source_spec=chunks))
             save_clicks(workflow, directory, self.rules)
             shutil.rmtree(work)
         return summary

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,8 @@ from nvtabular.ops import FillMissing, Operator
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.files import read_json
 from ...schemas.channels import CATEGORICAL, LABEL, NUMERICAL, PLAIN_ROWS
-from ...schemas.feature_spec import Chunk, FeatureSpec
 from ...schemas.fitted_record import require_shape
 from ...schemas.item_table import COUNT
-from ...schemas.merlin_schema import to_feature_spec
 from ..frames import array_module, new_frame
 from ..ops import Categorify, LogNumbers, register
 from ..ops.counted_keys import FREQUENCY_HASH, UNKNOWN
@@ -27,7 +24,6 @@ from ..ops.workflow import Workflow
 from ..vocabularies import CATEGORIES, Vocabularies
 from .criteo_columns import (
     ADDED,
-    COLUMNS,
     KEY_COLUMNS,
     LABEL_COLUMN,
     LEAST_NUMBER,
@@ -111,12 +107,6 @@ def keys_operator(workflow: nvt.Workflow) -> Categorify:
     (node,) = Graph.get_nodes_by_op_type([workflow.output_node], Categorify)
     op: Categorify = node.op
     return op
-
-
-def click_spec(workflow: nvt.Workflow, files: dict[str, Sequence[str]]) -> FeatureSpec:
-    """Translate the schema that comes out of a fitted workflow."""
-    chunks = {m: (Chunk("parquet", COLUMNS, tuple(names)),) for m, names in files.items()}
-    return replace(to_feature_spec(workflow.output_schema), source_spec=chunks)
 
 
 def save_clicks(workflow: nvt.Workflow, directory: Path, rules: CriteoRules) -> None:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from ...foundation.exceptions import MerlinSimError
 from ...schemas.dataset import natural_order
 from ..schedulers import write_arrow, written_by_task
-from ..text_lines import BadRow, LineBlock, Piece, checked, line_blocks, shown
+from ..text_lines import BadRow, LineBlock, Piece, checked, shown
 from .criteo_columns import (
     COLUMNS,
     FIELDS,
@@ -223,11 +223,6 @@ def find_days(directory: Path, pattern: str = PATTERN) -> list[Path]:
             f"{directory}: expected each day once, found {twice[0]} and {twice[0]}.gz."
         )
     return found
-
-
-def day_blocks(files: list[Path]) -> list[LineBlock]:
-    """Cut the files into blocks, in order; an empty file has none."""
-    return [block for path in files for block in line_blocks(path) if block.size]
 
 
 def read_days(block: LineBlock) -> Iterator[Piece]:

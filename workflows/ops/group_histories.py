@@ -73,9 +73,8 @@ from ..times import TimeRange, kind_of_times, known_times, read_times, seconds_o
 from ..vocabularies import CATEGORIES
 from .item_statistics import KNOWN, MOMENT, VALUE, ItemStatistics, ItemTableFitter, merged
 from .item_statistics import PLACE as ITEM_PLACE
-from .origins import ColumnsOfLog, refuse_features_of_label
 from .registry import register
-from .workflow import Compute
+from .workflow import ColumnsOfLog, Compute, refuse_features_of_label
 
 RAW = " (raw)"
 """What is added to the name of a column that an operator also reads as the log has it."""

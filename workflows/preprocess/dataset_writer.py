@@ -41,7 +41,7 @@ from ..ops.columns import FillAsOf
 from ..ops.group_histories import GroupHistories
 from ..ops.item_statistics import KNOWN, MOMENT, PLACE, VALUE, merged, value_codes
 from ..ops.key_index import keys_of_file
-from ..ops.origins import makers
+from ..ops.workflow import makers
 from ..raw_values import matrix_of
 from ..rules import LATEST
 from ..schedulers import Scheduler, SingleProcess

@@ -17,7 +17,7 @@ from ...foundation.digest import sha256
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.files import whole_file
 from ...schemas.item_table import KEY
-from ...schemas.parquet import UNREADABLE, type_in_words, why
+from ...schemas.parquet import reading, type_in_words
 from ...schemas.users_layout import JOINS, SAMPLE
 from ..behaviour_columns import ROLE, TAKEN, BehaviourColumns
 from ..feature import USER
@@ -265,15 +265,13 @@ class EarlierHistories:
 
         Numbers, and what ``may_lack`` a value, are null in some rows.
         """
-        try:
+        with reading(path):
             if sha256(path) != self.files[path.name]:
                 raise MerlinSimError(
                     f"{path}: not the file that {self.directory}/workflow.json was written with "
                     "(its SHA-256 differs)."
                 )
             table = pq.read_table(path, columns=list(columns), filters=filters)
-        except UNREADABLE as error:
-            raise MerlinSimError(f"{path}: cannot be read ({why(error)}).") from error
         for name in columns:
             if name not in table.column_names:
                 raise MerlinSimError(f"{path}: expected a column {name!r}, found none.")

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from ....models.known_families import families, find_family
-from ....schemas.convert import convert as convert_file
-from ....schemas.convert import load_spec, read_shape
+from ....schemas.dataset import convert as convert_file
+from ....schemas.dataset import load_spec, read_shape
 from ....schemas.layout_names import LayoutNames
 from ...options.shared_options import layout_names
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 
-import dying_worker
 import numpy as np
 import published_layout
 import pyarrow as pa
@@ -184,12 +183,4 @@ DAMAGES = {
 def test_files_that_are_none_of_a_dataset_are_refused(directory, damage, message, in_this_process):
     damage(directory)
     with pytest.raises(MerlinSimError, match=message):
-        adopt(directory, 1)
-
-
-@pytest.mark.slow
-def test_a_reader_that_crashes_is_told_from_the_file(directory, monkeypatch):
-    """Damaged pages can kill arrow's reader; here a worker that dies stands in for that."""
-    monkeypatch.setattr("merlin_sim.schemas.adopt.check_rows", dying_worker.die)
-    with pytest.raises(MerlinSimError, match="the parquet reader crashed on it"):
         adopt(directory, 1)

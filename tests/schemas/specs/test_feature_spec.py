@@ -13,7 +13,7 @@ from spec_strategies import feature_specs
 
 from merlin_sim.foundation.exceptions import MerlinSimError, SpecError
 from merlin_sim.schemas.feature_spec import Feature
-from merlin_sim.schemas.spec_file import read_feature_spec, read_spec, spec_from_plain
+from merlin_sim.schemas.spec_file import read_feature_spec, read_spec
 
 SPECS = Path(__file__).parents[1] / "published"
 NAMES = ("abstract_csv", "amazon_books")
@@ -247,14 +247,3 @@ def test_a_feature_checks_itself(wrong):
         Feature(**wrong)
     feature = Feature("int8", np.int64(5), [np.int32(3)])
     assert feature.to_dict() == {"dtype": "int8", "cardinality": 5, "dimensions": [3]}
-
-
-def test_what_yaml_cannot_hold_is_refused_in_python_too():
-    sections = {"feature_spec": {}, "source_spec": {}, "channel_spec": {}}
-    sections["metadata"] = {1: 2, "deep": [{"set": {1, 2}}]}
-    with pytest.raises(SpecError) as caught:
-        spec_from_plain(sections)
-    assert [str(problem).split(": ")[2] for problem in caught.value.problems] == [
-        "expected keys that are text, got the number 1",
-        "expected plain data, got {1, 2}",
-    ]
