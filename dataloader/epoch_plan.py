@@ -152,7 +152,6 @@ class PlannedSteps(NamedTuple):
     """Some steps of an epoch, whose rows are read together."""
 
     first: int
-    """The first step."""
     places: range
     """Whose rows they need: places in the plan's order of parts."""
     windows: list[Window]
@@ -237,9 +236,7 @@ class Segmentation:
     """How users' positions are cut into segments that stay together, and what each becomes."""
 
     longest: int
-    """Positions of a segment."""
     of_position: int
-    """Samples of a position."""
     are_rows: bool
     """Whether a segment is one row of a batch, rather than each of its samples."""
 

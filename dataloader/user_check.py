@@ -42,7 +42,6 @@ class UserCheck:
     numbers: Collection[str]
     """Those of them that are numbers."""
     last_item: int
-    """The last id of an item."""
 
     def lists(self, stored: StoredUsers) -> None:
         """Look at features and lists."""

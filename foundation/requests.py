@@ -13,7 +13,6 @@ class RequestError(MerlinSimError):
 
 
 MOST_LISTED = 10
-"""How many problems with the keys of a request a message lists."""
 
 
 def check_fields(

@@ -22,9 +22,7 @@ class Setting:
     choices: tuple[str, ...] = ()
     """The only values, where there is a list of them."""
     at_least: float | None = None
-    """The smallest value of a number."""
     above: float | None = None
-    """What a number is above."""
     at_most: float | None = None
     """The largest value of a number that has one of these bounds."""
     off: Any = None

@@ -69,10 +69,8 @@ class FileCheck:
     """The first fault of each column that has one."""
 
     longest: int
-    """The longest history."""
 
     rows: int
-    """How many rows the file has."""
 
 
 def check_rows(file: Path, columns: PublishedColumns) -> FileCheck:

@@ -27,7 +27,6 @@ class Channel:
     """Requirements of a family for one of its channels."""
 
     fewest: int = 0
-    """How many features there must be at least."""
 
     most: int | None = None
     """How many there may be at most; None for any number."""
@@ -301,7 +300,6 @@ NUMERICAL = "numerical"
 UNITS_OF_INTERVALS = {
     "seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "days": 86400.0,
 }  # fmt: skip
-"""Units of time intervals, in seconds."""
 
 
 LABEL_CHANNEL = Channel(

@@ -20,7 +20,6 @@ class LayoutNames:
     test: str = "test"
     """The directories of parquet files."""
     metadata: str = METADATA_FILE
-    """The file of cardinalities."""
 
     def __post_init__(self) -> None:
         for name in (self.train, self.test, self.metadata):

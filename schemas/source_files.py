@@ -28,7 +28,6 @@ class NamedFile:
     """A file as a spec names it."""
 
     mapping: str
-    """`train`, `test`, ..."""
 
     chunk: int
     """The place of its chunk in the mapping."""
@@ -40,7 +39,6 @@ class NamedFile:
     """As it is written there."""
 
     type: str
-    """The type of its chunk."""
 
     def repeats_rows_of(self, other: NamedFile) -> bool:
         """Return whether rows would be read twice, or trained on and tested with, if both are one.

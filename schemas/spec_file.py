@@ -29,7 +29,6 @@ class SpecReading:
     """The spec, with stand-ins for what had the wrong shape; None where there are no sections."""
 
     problems: list[Problem]
-    """What had the wrong shape."""
 
     replaced: set[KeyPath] = field(default_factory=set)
     """Where stand-ins are: what follows from those is not reported."""

@@ -120,7 +120,6 @@ class UsersLayout:
     """The item table's columns, one for each target item feature but the item itself."""
 
     negatives: str
-    """How negatives are drawn: one of :data:`NEGATIVES`."""
 
     seed: int
     """Decides, with user, position and label, what is drawn."""

@@ -28,7 +28,6 @@ class Bounds:
     test_in_train: float = 0.05
     """Rows of what tests that train, too."""
     feature_auc: float = 0.9
-    """AUC of one feature alone."""
     order_auc: float = 0.7
     """AUC of an order that no behaviour made: of ids, of keys, of rows in a file."""
     unseen: float = 0.2
@@ -42,7 +41,6 @@ class Finding:
     """One thing that was looked at."""
 
     check: str
-    """What was looked for."""
     where: str
     """A mapping or a feature."""
     value: float | None
@@ -70,7 +68,6 @@ def share_finding(
 MOST_COUNTED = 1 << 22
 """Ids beyond share the counts of smaller ones, so that a feature's counts stay small."""
 BUCKETS = 256
-"""Of a number."""
 MOST_NUMBERS = 1 << 17
 """Rows of a number that are kept to be counted."""
 PRIOR_ROWS = 20.0
@@ -163,7 +160,6 @@ class NumberCounts:
         self._train, self._test = SomeRows(width), SomeRows(width)
         self._first: Array = np.empty(0)
         self.is_constant = True
-        """Whether all rows that train have one value."""
 
     def train(self, values: Array, labels: Array) -> None:
         """Take note of rows that train."""
@@ -215,7 +211,6 @@ class ListCounts:
         self._train = np.zeros((counted, 2), np.int64)
         self._test = SomeRows()
         self.is_constant = False
-        """Of lists it is not looked for."""
 
     def train(self, lists: Column, labels: Array) -> None:
         """Count the ids of rows that train."""

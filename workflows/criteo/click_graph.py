@@ -32,7 +32,6 @@ from .criteo_columns import (
 )
 
 LOG = "criteo"
-"""What ``workflow.json`` calls the log."""
 
 
 @dataclass(frozen=True)

@@ -52,11 +52,9 @@ class KeyRules:
     """Which keys have codes, and in which order."""
 
     threshold: int
-    """How often a key must have been seen."""
     most_codes: int
     """How many codes there are, those of no key among them; 0 for any number."""
     buckets: int
-    """How many codes unknown keys share."""
     order: str
 
     @property
@@ -98,7 +96,6 @@ class KeyCount:
     directory: str
     """Where ``unique.*.parquet`` and ``meta.*.parquet`` are written."""
     rules: Mapping[str, KeyRules]
-    """What holds for a group, by its name."""
     work: TemporaryFiles
 
     @classmethod

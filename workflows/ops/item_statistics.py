@@ -38,9 +38,7 @@ class ItemStatistics:
     ids: Array
     """The items, in the order of their ids; id 0 is left out."""
     counts: Array
-    """How often each was taken."""
     shown: Array
-    """How many rows each has."""
     last: Mapping[str, pa.Table]
     """By feature: of each item the last known value, with its time and place."""
     varying: Mapping[str, Array]

@@ -59,7 +59,6 @@ from .user_buckets import BUCKETS, DealtFiles, LogDealer, deal_log, number_of_bu
 WORK = ".work"
 EARLIER_BUCKETS = "earlier buckets"
 MOST_BEHAVIOURS = 20
-"""That a message names."""
 
 
 class _UnfitInLog(Exception):

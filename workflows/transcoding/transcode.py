@@ -69,7 +69,6 @@ class Transcoder:
     to: str = PARQUET
     """The type of the chunks to write: `parquet`, `split_binary` or `tfrecord`."""
     tfrecord: TfrecordForm = field(default_factory=TfrecordForm)
-    """How tfrecord is laid out."""
     rows: dict[str, int] = field(default_factory=dict)
     _largest: dict[str, int] = field(default_factory=dict)
 
