@@ -61,23 +61,12 @@ class PublishedColumns:
     """List columns -> their cardinality."""
 
 
-@dataclass(frozen=True)
-class FileCheck:
-    """Result of checking one file."""
-
-    problems: list[Problem]
-    """The first fault of each column that has one."""
-
-    longest: int
-
-    rows: int
-
-
-def check_rows(file: Path, columns: PublishedColumns) -> FileCheck:
+def _check_rows(file: Path, columns: PublishedColumns) -> tuple[list[Problem], int, int]:
     """Check every row of a file; it has the right columns of the right types.
 
     Labels are 0 or 1; ids run from 1 to the cardinality; the histories of a row have one length;
-    in a history 0 only pads, on the left.
+    in a history 0 only pads, on the left. Gives the first fault of each column that has one, the
+    length of the longest history, and how many rows there are.
     """
     faults: dict[str, Problem] = {}
     longest, row = 0, 0
@@ -92,7 +81,7 @@ def check_rows(file: Path, columns: PublishedColumns) -> FileCheck:
     except UNREADABLE as error:
         reason = f"after row {row}: {why(error)}"
         faults[""] = Problem(str(file), (), "a whole parquet file", reason)
-    return FileCheck(list(faults.values()), longest, row)
+    return list(faults.values()), longest, row
 
 
 def _longest(batch: pa.RecordBatch, columns: PublishedColumns) -> int:
@@ -201,12 +190,19 @@ def describe(
         single={n: c for n, c in cardinality.items() if n not in _histories(channels)},
         histories={n: cardinality[n] for n in _histories(channels)},
     )
-    checks = {}
-    for file in every_file:
-        checks[file] = check_rows(file, columns)
-        on_rows(checks[file].rows)
-    _refuse_faults(directory, files, names, checks)
-    longest = max(1, *(check.longest for check in checks.values()))
+    problems: list[Problem] = []
+    longest = 1
+    for mapping, found in files.items():
+        count = 0
+        for file in found:
+            faults, of_file, rows = _check_rows(file, columns)
+            problems, longest, count = problems + faults, max(longest, of_file), count + rows
+            on_rows(rows)
+        if not problems and not count:
+            folder = directory / names.directories[mapping]
+            problems.append(Problem(str(folder), (), "at least one row", "none"))
+    if problems:
+        raise SpecError(directory, problems)
     spec = _spec(directory, files, schema, channels, cardinality, longest)
     BEHAVIOUR.check(spec)
     return spec
@@ -287,21 +283,6 @@ def _check_columns(
             problems.append(Problem(str(file), (name,), expected, type_in_words(kind)))
     if problems:
         raise SpecError(file, problems)
-
-
-def _refuse_faults(
-    directory: Path,
-    files: dict[str, list[Path]],
-    names: LayoutNames,
-    checks: dict[Path, FileCheck],
-) -> None:
-    problems = [problem for check in checks.values() for problem in check.problems]
-    for mapping, found in files.items():
-        folder = directory / names.directories[mapping]
-        if not problems and not sum(checks[file].rows for file in found):
-            problems.append(Problem(str(folder), (), "at least one row", "none"))
-    if problems:
-        raise SpecError(directory, problems)
 
 
 def _spec(
