@@ -197,7 +197,6 @@ class DaysSince(SeenBefore):
 
 
 ENCODINGS = dict(zip(ENCODING_KINDS, (Count, Popularity, DaysSince, Share), strict=True))
-"""What makes the number of each kind."""
 
 
 def cross_ids(cross: CrossOf, ids: Sequence[tf.Tensor], dtype: tf.DType) -> tf.Tensor:

@@ -23,7 +23,6 @@ class StoredUsers:
     """Users as files hold them."""
 
     origin: Callable[[int], str]
-    """Names the file and row of a user."""
     users: Mapping[str, Array]
     """[users] By feature; the first identifies users."""
     lists: Mapping[str, tuple[Array, Array]]

@@ -9,7 +9,6 @@ from pathlib import Path, PurePosixPath
 
 THIS_PROCESS = Path("/proc/self")
 UNIFIED, CPU = "cgroup2", "cpu"
-"""The file system of version 2, and the controller of version 1 that has quotas."""
 
 
 def count_cores(process: Path = THIS_PROCESS) -> int:

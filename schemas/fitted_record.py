@@ -51,7 +51,6 @@ LEARNED = {
     "counts_events": bool,
     "changing_items": [str],
 }
-"""The parts of GroupHistories."""
 IN_WORDS = {
     dict: "a mapping",
     list: "a list",
@@ -63,7 +62,6 @@ IN_WORDS = {
 }
 
 HISTORIES = "GroupHistories"
-"""The operator that a workflow of behaviour ends in."""
 PASSING = (
     "Categorify", "FillAsOf", "nvtabular.Categorify", "nvtabular.ConcatColumns",
     "nvtabular.SelectionOp", "nvtabular.SubtractionOp",

@@ -18,7 +18,6 @@ class LayoutNames:
 
     train: str = "train"
     test: str = "test"
-    """The directories of parquet files."""
     metadata: str = METADATA_FILE
 
     def __post_init__(self) -> None:

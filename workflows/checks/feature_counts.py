@@ -49,7 +49,6 @@ class Finding:
     """Beyond it, it is a problem; None where ``problem`` follows from something else."""
     problem: bool
     says: str
-    """The same to be read."""
 
 
 def share_finding(

@@ -143,7 +143,6 @@ class _Counted:
 
 
 Counted = tuple[int, Mapping[str, _Counted]]
-"""A partition's number, and what it has of each group."""
 
 
 def _count_partition(frame: pd.DataFrame, plan: KeyCount, number: int, bits: int) -> Counted:

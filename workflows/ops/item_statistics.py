@@ -34,7 +34,6 @@ class ItemStatistics:
     """Statistics of items in some partitions; those of several partitions can be merged."""
 
     users: npt.NDArray[np.uint64]
-    """Hashes of the users' keys, of each partition once."""
     ids: Array
     """The items, in the order of their ids; id 0 is left out."""
     counts: Array

@@ -313,7 +313,6 @@ class _JoinExternalForm(OperatorForm):
 
 
 KEYS = _CategorifyForm(CATEGORIFY)
-"""How Categorify is saved, and subclasses of it."""
 REFUSED = {
     ops.LambdaOp: FUNCTION,
     ops.Filter: FUNCTION,

@@ -81,7 +81,6 @@ class FittedWorkflow:
     kept: EarlierHistories | None = None
     """What the dataset keeps of its users' histories, where it keeps them."""
     fingerprint: str = ""
-    """The digest of its workflow.json."""
 
     @classmethod
     def load(cls, directory: Path | str) -> FittedWorkflow:

@@ -165,9 +165,7 @@ class KeepLongUsers:
     columns: BehaviourColumns
     rules: SampleRules
     buckets: DealtFiles
-    """Where the log stands, dealt out by user."""
     earlier: DealtFiles | None
-    """Where the earlier histories stand, dealt out likewise."""
     directory: Path
     given: Given
 
