@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -298,7 +298,7 @@ class UserRows:
         lists = {name: columns[name] for name in self._lists}
         items, starts = lists[layout.history]
         check = UserCheck(layout, self.largest, self.numbers, self.last_item)
-        stored = StoredUsers(_Origins(groups, group_starts), features, lists, ranges)
+        stored = StoredUsers(partial(_origin, groups, group_starts), features, lists, ranges)
         check.lists(stored)
         values = {name: values for name, (values, _) in lists.items()}
         found = find_positions(
@@ -428,16 +428,11 @@ class UserRows:
         return id_type(self.largest.get(name) or int(values.max(initial=0)))
 
 
-class _Origins:
-    """Names the file and row of a user, of those of some row groups one after the other."""
-
-    def __init__(self, groups: list[RowGroup], starts: Array) -> None:
-        self._groups, self._starts = groups, starts
-
-    def __call__(self, user: int) -> str:
-        place = int(np.searchsorted(self._starts, user, side="right")) - 1
-        group = self._groups[place]
-        return f"{group.path}, row {group.first_row + user - int(self._starts[place]) + 1}"
+def _origin(groups: list[RowGroup], starts: Array, user: int) -> str:
+    """Name the file and row of a user, of those of some row groups one after the other."""
+    place = int(np.searchsorted(starts, user, side="right")) - 1
+    group = groups[place]
+    return f"{group.path}, row {group.first_row + user - int(starts[place]) + 1}"
 
 
 def read_columns(*loaders: merlin.dataloader.tensorflow.Loader) -> dict[str, Any]:

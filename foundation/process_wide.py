@@ -103,7 +103,9 @@ def quiet_merlin() -> Iterator[None]:
 
     Python's own switches (``-W``, ``PYTHONWARNINGS``) still show it.
     """
-    with _without_warnings(r"(merlin|nvtabular)\."):
+    with warnings.catch_warnings():
+        if not sys.warnoptions:
+            warnings.filterwarnings("ignore", module=r"(merlin|nvtabular)\.")
         yield
 
 
@@ -123,14 +125,6 @@ def quiet_save() -> Iterator[None]:
         yield
     finally:
         logger.removeFilter(is_of_more)
-
-
-@contextlib.contextmanager
-def _without_warnings(module: str) -> Iterator[None]:
-    with warnings.catch_warnings():
-        if not sys.warnoptions:
-            warnings.filterwarnings("ignore", module=module)
-        yield
 
 
 _GPU_COUNT = "merlin.core.has_gpu"

@@ -18,7 +18,9 @@ def fingerprint(dataset: DatasetDirectory) -> str:
     keeps its schema, row groups and statistics.
     """
     digest = hashlib.sha256(json.dumps(_contents(dataset), sort_keys=True).encode())
-    for mapping, name in _files(dataset):
+    files = [(named.mapping, named.name) for named in named_files(dataset.spec)]
+    beside = () if dataset.users is None else dataset.users.files
+    for mapping, name in [*files, *(("", name) for name in beside)]:
         file = dataset.path / name
         try:
             with open(file, "rb") as stream:
@@ -41,10 +43,3 @@ def _contents(dataset: DatasetDirectory) -> dict[str, Any]:
     if dataset.users is not None:
         contents["users"] = dataset.users.to_dict()
     return contents
-
-
-def _files(dataset: DatasetDirectory) -> list[tuple[str, str]]:
-    """The files that decide the samples: those of each mapping, then those beside users' rows."""
-    files = [(named.mapping, named.name) for named in named_files(dataset.spec)]
-    beside = () if dataset.users is None else dataset.users.files
-    return [*files, *(("", name) for name in beside)]

@@ -168,10 +168,6 @@ class Cross:
     """Features of users and items, as the log calls them."""
     buckets: int
 
-    def to_plain(self) -> dict[str, Any]:
-        """Return it as YAML has it."""
-        return {"columns": list(self.columns), "buckets": self.buckets}
-
 
 COUNT, POPULARITY, RECENCY, TARGET = ENCODINGS = ENCODING_KINDS
 
@@ -343,7 +339,10 @@ class FeatureSet:
             if getattr(self, name) is not None:
                 plain[name] = getattr(self, name)
         if self.crosses:
-            plain["crosses"] = {cross.name: cross.to_plain() for cross in self.crosses}
+            plain["crosses"] = {
+                cross.name: {"columns": list(cross.columns), "buckets": cross.buckets}
+                for cross in self.crosses
+            }
         if self.encodings:
             plain["encodings"] = {e.column: list(e.kinds) for e in self.encodings}
             plain["smoothing"] = self.smoothing
