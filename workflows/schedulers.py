@@ -98,21 +98,28 @@ def _compute_here(value: Any) -> Any:
 
 
 class DaskCluster:
-    """A Dask or Dask-CUDA cluster, reached through a client."""
+    """A Dask or Dask-CUDA cluster, reached through a client.
 
-    def __init__(self, client: Any) -> None:
+    Of GPUs it computes with frames alone. What is only read and counted (raw logs, vocabularies)
+    stays on their ``host``, whose cores are more.
+    """
+
+    def __init__(self, client: Any, host: SingleProcess | None = None) -> None:
         self.client = client
-        self.workers = max(1, len(client.scheduler_info()["workers"]))
+        self.host = host
 
     def run(self, task: Callable[..., Any], arguments: Sequence[Any]) -> Iterator[Any]:
         """See :class:`SingleProcess`."""
-        yield from self._as_completed(
+        if self.host is not None:
+            return self.host.run(task, arguments)
+        return self._as_completed(
             [self.client.submit(task, argument, pure=False) for argument in arguments]
         )
 
     def compute(self, delayed: Sequence[Any]) -> Iterator[Any]:
         """See :class:`SingleProcess`."""
-        yield from self._as_completed(self.client.compute(list(delayed)))
+        with _explained():
+            yield from self._as_completed(self.client.compute(list(delayed)))
 
     def _as_completed(self, futures: list[Any]) -> Iterator[Any]:
         from distributed import as_completed as ready
@@ -129,27 +136,6 @@ class DaskCluster:
             ) from error
         finally:
             self.client.cancel(futures)
-
-
-class GpuCluster(DaskCluster):
-    """One worker a GPU for what is computed with frames; threads of this process for the rest.
-
-    What is only read and counted (raw logs, vocabularies) stays on the host, whose cores are more
-    than the GPUs.
-    """
-
-    def __init__(self, client: Any, threads: int | None = None) -> None:
-        super().__init__(client)
-        self._host = SingleProcess(threads)
-
-    def run(self, task: Callable[..., Any], arguments: Sequence[Any]) -> Iterator[Any]:
-        """See :class:`SingleProcess`."""
-        return self._host.run(task, arguments)
-
-    def compute(self, delayed: Sequence[Any]) -> Iterator[Any]:
-        """See :class:`SingleProcess`."""
-        with _explained():
-            yield from super().compute(delayed)
 
 
 Scheduler = SingleProcess | DaskCluster
@@ -187,7 +173,7 @@ def open_scheduler(where: str = AUTO, workers: int | None = None) -> Iterator[Sc
         yield SingleProcess(workers)
     elif where == LOCAL and _gpus():
         with _gpu_client() as client:
-            yield GpuCluster(client, workers)
+            yield DaskCluster(client, SingleProcess(workers))
     elif where == LOCAL:
         from distributed import LocalCluster
 

@@ -20,7 +20,7 @@ from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.gpus import look
 from merlin_sim.workflows import frames as backend
 from merlin_sim.workflows import schedulers
-from merlin_sim.workflows.schedulers import DaskCluster, GpuCluster, SingleProcess, open_scheduler
+from merlin_sim.workflows.schedulers import DaskCluster, SingleProcess, open_scheduler
 
 WORKER = FOLDER.parent / "support/workers/cuda_cluster_worker.py"
 
@@ -87,8 +87,8 @@ def gpus(monkeypatch):
 def test_a_machine_with_gpus_has_one_worker_for_each(gpus, where):
     process = os.getpid()
     with open_scheduler(where, 3) as scheduler:
-        assert isinstance(scheduler, GpuCluster)
-        assert scheduler.workers == 2
+        assert isinstance(scheduler, DaskCluster) and scheduler.host is not None
+        assert len(scheduler.client.scheduler_info()["workers"]) == 2
         assert sorted(scheduler.run(square, range(4))) == [0, 1, 4, 9]
         assert set(scheduler.run(lambda _: os.getpid(), range(4))) == {process}
         delayed = [dask.delayed(square)(number) for number in range(3)]
@@ -183,8 +183,8 @@ def test_each_worker_of_dask_cuda_has_its_gpu_a_pool_and_the_cores_near_it():
 @pytest.mark.usefixtures("forked_workers")
 def test_a_local_cluster_works_and_hands_errors_on():
     with open_scheduler("auto", 2) as scheduler:
-        assert isinstance(scheduler, DaskCluster)
-        assert scheduler.workers == 2
+        assert isinstance(scheduler, DaskCluster) and scheduler.host is None
+        assert len(scheduler.client.scheduler_info()["workers"]) == 2
         assert sorted(scheduler.run(square, range(10))) == [n**2 for n in range(10)]
         with pytest.raises(MerlinSimError, match="bad luck"):
             list(scheduler.run(square, range(20)))

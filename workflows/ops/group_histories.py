@@ -74,7 +74,7 @@ from ..vocabularies import CATEGORIES
 from .item_statistics import KNOWN, MOMENT, VALUE, ItemStatistics, ItemTableFitter, merged
 from .item_statistics import PLACE as ITEM_PLACE
 from .registry import register
-from .workflow import ColumnsOfLog, refuse_features_of_label
+from .workflow import ColumnsOfLog, Compute, refuse_features_of_label
 
 RAW = " (raw)"
 """What is added to the name of a column that an operator also reads as the log has it."""
@@ -412,14 +412,26 @@ class GroupHistories(StatOperator):
 
     def fit(self, col_selector: Any, ddf: Any) -> Any:
         """Learn what is known of items, and whose rows each partition has."""
-        found = [
-            dask.delayed(self.statistics)(part, number)
-            for number, part in enumerate(ddf.to_delayed())
-        ]
+        found = self._of_partitions(ddf)
         while len(found) > 1:
             groups = [found[n : n + MERGED_AT_ONCE] for n in range(0, len(found), MERGED_AT_ONCE)]
             found = [dask.delayed(merged)(group) for group in groups]
         return found[0]
+
+    def fit_in_phases(self, col_selector: Any, ddf: Any, compute: Compute) -> ItemStatistics:
+        """Learn what :meth:`fit` learns; ``compute`` runs the tasks in any order."""
+        found: list[ItemStatistics] = []
+        for of_partition in compute(self._of_partitions(ddf)):
+            found.append(of_partition)
+            if len(found) == MERGED_AT_ONCE:
+                found = [merged(found)]
+        return merged(found)
+
+    def _of_partitions(self, ddf: Any) -> list[Any]:
+        return [
+            dask.delayed(self.statistics)(part, number)
+            for number, part in enumerate(ddf.to_delayed())
+        ]
 
     def fit_finalize(self, dask_stats: ItemStatistics) -> None:
         """Keep what was learned; refuse users who stand in several partitions."""

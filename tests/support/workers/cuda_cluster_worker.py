@@ -37,10 +37,10 @@ def main() -> None:
     hide_tensorflow()
     import dask
 
-    from merlin_sim.workflows.schedulers import GpuCluster, open_scheduler
+    from merlin_sim.workflows.schedulers import DaskCluster, open_scheduler
 
     with open_scheduler("auto") as scheduler:
-        assert isinstance(scheduler, GpuCluster)
+        assert isinstance(scheduler, DaskCluster) and scheduler.host is not None
         reported = scheduler.client.run(ask)
         computed = sorted(scheduler.compute([dask.delayed(abs)(-n) for n in range(5)]))
         ran = sorted(scheduler.run(abs, [-1, -2]))
