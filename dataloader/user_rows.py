@@ -224,7 +224,7 @@ class UserRows:
         except (*READ_ERRORS, TypeError) as error:
             self._refuse_damage(groups)
             raise DataError(f"{groups[0].path} cannot be read: {error}") from error
-        return self.block_of(columns, numbers)
+        return self.block_of(columns, groups)
 
     def read_positions(self, number: int) -> tuple[Positions, Array, Array]:
         """Of a row group, what may be predicted; and [users], where a mapping's samples are."""
@@ -260,15 +260,12 @@ class UserRows:
             loaders.append(loader)
         return read_columns(*loaders)
 
-    def block_of(
-        self, columns: Mapping[str, Any], numbers: Sequence[int] | None = None
-    ) -> UserBlock:
-        """Check users that a Merlin loader has read, unshuffled: see :func:`read_columns`.
+    def block_of(self, columns: Mapping[str, Any], groups: list[RowGroup]) -> UserBlock:
+        """Check users of row groups that a Merlin loader has read, unshuffled.
 
-        They are those of some row groups, by ``numbers``, or of all.
+        See :func:`read_columns`.
         """
         layout = self.layout
-        groups = self.groups if numbers is None else [self.groups[number] for number in numbers]
         may_be_fractions = {*self.numbers, self.times}
         for name, values in columns.items():
             values = values[0] if isinstance(values, tuple) else values
@@ -315,10 +312,8 @@ class UserRows:
             of_positions[NOW] = more[TIMES] = values[self.times].astype(np.float64, copy=False)
         for name in self._by_seconds:
             of_positions[name] = self.moments[name].ranks(more[TIMES])
-        if layout.samples_before is not None:
-            more[EARLIER] = single[layout.samples_before]
-        if layout.user_hash is not None:
-            more[HASH] = single[layout.user_hash]
+        beside = {EARLIER: layout.samples_before, HASH: layout.user_hash}
+        more |= {name: single[column] for name, column in beside.items() if column is not None}
         targets = items
         if found.places is None:
             of_positions.pop(NOW, None)  # the same as the times of the history
@@ -382,27 +377,22 @@ class UserRows:
                 for name, column in values.items()
             }
 
-        more = {}
-        if TIMES in block.more:
-            more[TIMES] = filled(block.more[TIMES], history, tf.float64)
-        if EARLIER in block.more:
-            more[EARLIER] = filled(block.more[EARLIER], users, tf.int64)
-        if HASH in block.more:
-            more[HASH] = filled(block.more[HASH], users, tf.int64)
+        def ascending(keys: Array) -> tf.Tensor:
+            filler = np.full(max(0, history - len(keys)), np.iinfo(np.int64).max)
+            return tf.constant(np.concatenate([np.sort(keys), filler]))
+
+        kinds = {TIMES: (history, tf.float64), EARLIER: (users, tf.int64), HASH: (users, tf.int64)}
+        more = {n: filled(block.more[n], *kinds[n]) for n in kinds if n in block.more}
         if self.layout.negatives_not_in_history:
             of_item = np.repeat(np.arange(count), np.diff(block.starts))
-            known = np.sort(of_item * (self.last_item + 1) + block.items)
-            filler = np.full(max(0, history - len(known)), np.iinfo(np.int64).max)
-            more[KNOWN] = tf.constant(np.concatenate([known, filler]))
+            more[KNOWN] = ascending(of_item * (self.last_item + 1) + block.items)
         for place in self.lifetimes.values():
             assert self._of_items is not None
             ranks = {name: block.more[name] for name in (CHANGED,) if name in block.more}
             ids = self._of_items.feature_of(place, tf.constant(block.items), ranks).numpy()
             # Each occurrence by its id, and among equal ids by where it stands.
             span = max(history, len(ids)) + 1
-            keys = np.sort(ids * span + np.arange(len(ids)))
-            filler = np.full(max(0, history - len(keys)), np.iinfo(np.int64).max)
-            more[OCCURRENCES.format(place)] = tf.constant(np.concatenate([keys, filler]))
+            more[OCCURRENCES.format(place)] = ascending(ids * span + np.arange(len(ids)))
         if numbers is not None:
             first_rows = np.cumsum([0, *(group.users for group in self.groups)])
             chosen = [np.arange(first_rows[n], first_rows[n + 1]) for n in numbers]

@@ -186,7 +186,9 @@ def test_users_read_by_merlins_own_loader_give_the_same_samples(datasets):
     rows = UserRows(dataset, "train")
     files = [str(path) for path in rows.files]
     source = merlin.io.Dataset(files, engine="parquet", cpu=True, schema=rows.schema)
-    block = rows.block_of(read_columns(mm.Loader(source, batch_size=1000, shuffle=False)))
+    block = rows.block_of(
+        read_columns(mm.Loader(source, batch_size=1000, shuffle=False)), rows.groups
+    )
     samples = BehaviourSamples(SampleColumns.read(dataset, dataset.schema))
     loader = loader_of(dataset, 1, shuffle=False)
     given = next(loader.inputs())
