@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import published_layout
@@ -12,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.schemas import adopt as adopt_file
 from merlin_sim.schemas.adopt import adopt, count_rows
 from merlin_sim.schemas.channels import BEHAVIOUR
 from merlin_sim.schemas.dataset import DatasetDirectory
@@ -21,13 +19,6 @@ from merlin_sim.schemas.dataset import DatasetDirectory
 @pytest.fixture
 def directory(tmp_path):
     return published_layout.write(tmp_path / "data")
-
-
-@pytest.fixture
-def in_this_process(monkeypatch):
-    """Read the rows here: to start a process for it is most of the work."""
-    pool = ThreadPoolExecutor
-    monkeypatch.setattr(adopt_file, "ProcessPoolExecutor", lambda most, mp_context: pool(most))
 
 
 def replace_column(file, name, values, kind=None):
@@ -54,7 +45,7 @@ def test_adopt_describes_and_copies_nothing(tmp_path, padded):
     assert DatasetDirectory.open(directory).spec == spec
 
 
-def test_no_user_features(tmp_path, in_this_process):
+def test_no_user_features(tmp_path):
     directory = published_layout.write(tmp_path / "data")
     for file in directory.rglob("*.parquet"):
         pq.write_table(pq.read_table(file).drop(["user_id"]), file)
@@ -66,7 +57,7 @@ def test_no_user_features(tmp_path, in_this_process):
 
 
 @pytest.mark.parametrize("count", [0, 2, 3, -1, 9])
-def test_the_wrong_number_of_user_features(directory, count, in_this_process):
+def test_the_wrong_number_of_user_features(directory, count):
     with pytest.raises(MerlinSimError, match=r"Is --number_of_user_features right\?|cardinalities"):
         adopt(directory, count)
     assert not (directory / "feature_spec.yaml").exists()
@@ -96,7 +87,7 @@ def ragged(rows, value, kind=None):
         ("label", ["a"] * 40, "label: expected labels of 0 and 1, got text (string)"),
     ],
 )
-def test_damage_is_named_with_its_file_and_row(directory, name, values, message, in_this_process):
+def test_damage_is_named_with_its_file_and_row(directory, name, values, message):
     kind = pa.int8() if name == "label" and not isinstance(values[0], str) else None
     replace_column(directory / "train" / "part.10.parquet", name, values, kind)
     with pytest.raises(MerlinSimError) as caught:
@@ -123,14 +114,14 @@ def change_history(file, name, change):
         (-1, 0, "expected padding on the left only, got 0 after"),
     ],
 )
-def test_a_bad_entry_in_a_history(directory, place, value, message, in_this_process):
+def test_a_bad_entry_in_a_history(directory, place, value, message):
     file = directory / "test" / "part.0.parquet"
     row = change_history(file, "item_id_neg", lambda ids: ids.__setitem__(place, value))
     with pytest.raises(MerlinSimError, match=f"item_id_neg.row {row + 1}: {message}"):
         adopt(directory, 1)
 
 
-def test_every_file_and_column_that_is_damaged_is_named(directory, in_this_process):
+def test_every_file_and_column_that_is_damaged_is_named(directory):
     for number in (2, 10):
         file = directory / "train" / f"part.{number}.parquet"
         replace_column(file, "user_id", [10] * 40)
@@ -180,7 +171,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize(("damage", "message"), DAMAGES.values(), ids=DAMAGES)
-def test_files_that_are_none_of_a_dataset_are_refused(directory, damage, message, in_this_process):
+def test_files_that_are_none_of_a_dataset_are_refused(directory, damage, message):
     damage(directory)
     with pytest.raises(MerlinSimError, match=message):
         adopt(directory, 1)
