@@ -23,6 +23,7 @@ class Column(NamedTuple):
     missing: int | None = None
     """The first row without a value, or with an element without one; 0 or NaN stands there."""
     bounds: tuple[Any, Any] | None = None
+    """The smallest and the largest value, where they have been computed."""
 
     @property
     def rows(self) -> int:

@@ -21,13 +21,19 @@ class Background(Generic[Item], Iterator[Item]):
     more, or before the interpreter ends: one that came back from compiled code after that would
     end the process with SIGABRT.
 
-    >>> list(Background(range(3), ahead=2))
-    [0, 1, 2]
+    Example:
+        >>> list(Background(range(3), ahead=2))
+        [0, 1, 2]
 
-    The items must not refer to this iterator.
+    Args:
+        items: iterated in the thread; must not refer to this iterator.
+        ahead: how many items may exist that the consumer has not asked for, counting the one
+            in the making: the bound on memory.
     """
 
     def __init__(self, items: Iterable[Item], ahead: int) -> None:
+        if ahead < 1:
+            raise ValueError(f"`ahead` should be at least 1. Received: `ahead` = {ahead}")
         self._made = _Made(ahead)
         thread = threading.Thread(target=self._made.fill, args=(items,), daemon=True)
         thread.start()

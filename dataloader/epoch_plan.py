@@ -50,15 +50,25 @@ class EpochPlan:
     The parts are put in a random order, which makes the epoch's sequence of rows; windows of
     whole global batches are cut from it; a window is shuffled in :data:`PIECES` pieces, each of
     which fills the same slots of all the window's batches. Without ``shuffle`` the sequence is
-    the stored order and a global batch is a run of consecutive rows. About ``window_rows`` rows are
-    shuffled together, at least two global batches. Of ``least_steps`` the last may have no rows.
+    the stored order and a global batch is a run of consecutive rows.
 
-    >>> plan = EpochPlan([3, 3], global_batch_size=4, shuffle=False)
-    >>> plan.steps
-    2
-    >>> [[rows.tolist() for rows in plan.rank_rows(window, rank=1, size=2).batches]
-    ...  for window in plan.windows()]
-    [[[0, 1]], [[0]]]
+    Example:
+        >>> plan = EpochPlan([3, 3], global_batch_size=4, shuffle=False)
+        >>> plan.steps
+        2
+        >>> [[rows.tolist() for rows in plan.rank_rows(window, rank=1, size=2).batches]
+        ...  for window in plan.windows()]
+        [[[0, 1]], [[0]]]
+
+    Args:
+        part_rows: rows of each part, in stored order.
+        global_batch_size: rows per step over all ranks.
+        shuffle: a new order in each epoch, or the stored one.
+        seed: the same on every rank.
+        epoch: counted from 0.
+        window_rows: about how many rows are shuffled together (at least two global batches).
+        drop_last: leave out the rows that do not fill a global batch.
+        least_steps: steps at least, of which the last ones may have no rows.
     """
 
     def __init__(
@@ -152,6 +162,7 @@ class PlannedSteps(NamedTuple):
     """Some steps of an epoch, whose rows are read together."""
 
     first: int
+    """The first step."""
     places: range
     """Whose rows they need: places in the plan's order of parts."""
     windows: list[Window]
@@ -236,7 +247,9 @@ class Segmentation:
     """How users' positions are cut into segments that stay together, and what each becomes."""
 
     longest: int
+    """Positions of a segment."""
     of_position: int
+    """Samples of a position."""
     are_rows: bool
     """Whether a segment is one row of a batch, rather than each of its samples."""
 

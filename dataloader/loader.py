@@ -50,6 +50,7 @@ class Step(NamedTuple):
     number: tf.Tensor
     """Which of these steps it is; int64, as TensorFlow keeps int32 on the host."""
     seeds: Any = ()
+    """Of random draws, where there are any."""
 
     @property
     def entries(self) -> tf.Tensor:
@@ -154,6 +155,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         self._take_a_place()
 
     directory: DatasetDirectory | None = None
+    """The dataset directory that it reads."""
 
     # What is read, and what becomes of it: rows and users have their own of these
 

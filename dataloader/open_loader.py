@@ -44,9 +44,34 @@ def open_loader(
     """Open this rank's loader of ``train`` or ``test``; histories come padded on the left.
 
     Where the files have one row per user, samples are made of them: the batches have the same form.
-    The options are those of :class:`~.row_loader.RowLoader`, or, with those that need users, of
-    :class:`~.sample_loader.SampleLoader`; None stands for their defaults. With ``candidates`` above
-    1 a batch has ``global_batch_size / candidates`` users x so many candidates.
+
+    Args:
+        dataset: the opened directory.
+        mapping: a name in its source_spec.
+        columns: what is read of each row.
+        global_batch_size: rows per step over all ranks.
+        ranks: the run.
+        shuffle: a new order in each epoch.
+        seed: of the orders.
+        window_rows: rows shuffled together.
+        drop_last: leave out the rows that do not fill a global batch.
+        parallel_calls: of rows per sample, threads that decode them on a CPU (None: one per core).
+        positions_together: of a dataset of users (None: its default), see
+            :class:`~.sample_loader.SampleLoader`.
+        fresh_negatives: see there.
+        candidates: of a dataset of users, give batches of ``global_batch_size / candidates`` users
+            x so many candidates; see
+            :meth:`~.behaviour_samples.BehaviourSamples.candidates_of_users`.
+            1, or None, for rows.
+        negatives_read: of a dataset of users, so many of the newest places of a negative history
+            are drawn (None: all), the others are 0.
+        data_memory_mb: memory for the data on the device, in MB: see
+            :class:`~.loader.Loader`.
+        contiguous: see there.
+
+    Raises:
+        DataError: naming a file that cannot be read as parquet.
+        MerlinSimError: where negatives are stored and should be drawn anew.
     """
     files = dataset.stored_files(mapping)
     for file in files:
@@ -179,8 +204,17 @@ def open_scored(
     """Open this rank's part of the samples that are scored, in the stored order.
 
     A row has as many candidates as some user has. Of test, a user has often one position alone: in
-    rows for more, most would be fillers. What is scored does not depend on how it is cut. A batch
-    has ``global_batch_size`` samples at most, or those of one row for each rank.
+    rows for more, most would be fillers. What is scored does not depend on how it is cut.
+
+    Args:
+        dataset: an opened directory.
+        mapping: what is scored.
+        columns: what is read of each row.
+        global_batch_size: samples of a batch at most, or of one row for each rank.
+        ranks: the run.
+        candidates: of a row at most; 1 for plain rows, which stay as they are.
+        parallel_calls: see :func:`open_loader`.
+        data_memory_mb: see there.
     """
     if candidates > 1 and dataset.users is not None:
         counts = UserRows(dataset, mapping).part_positions

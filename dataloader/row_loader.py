@@ -114,6 +114,7 @@ class TakeRows:
     """Takes stored rows, in TensorFlow ops with static shapes."""
 
     labels: tuple[str, ...]
+    """The column of labels, or none."""
 
     def __call__(self, data: dict[str, tf.Tensor], entries: tf.Tensor, seeds: Any) -> Batch:
         """Make a batch of stored rows, [rows], -1 for none: columns, labels and weights."""

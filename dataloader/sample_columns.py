@@ -197,6 +197,7 @@ class DaysSince(SeenBefore):
 
 
 ENCODINGS = dict(zip(ENCODING_KINDS, (Count, Popularity, DaysSince, Share), strict=True))
+"""What makes the number of each kind."""
 
 
 def cross_ids(cross: CrossOf, ids: Sequence[tf.Tensor], dtype: tf.DType) -> tf.Tensor:
@@ -317,8 +318,10 @@ class SampleColumns:
     """The columns that are asked for, and the table of items in memory."""
 
     label: str | None
+    """The column of labels, if it is asked for."""
     label_type: tf.DType
     user: str
+    """The feature that identifies users."""
     users: tuple[str, ...]
     """The user features, contexts and numbers beside them that are asked for."""
     per_interaction: frozenset[str]
@@ -327,7 +330,9 @@ class SampleColumns:
     """By channel of items, the columns that are asked for, by their feature's place: the item has
     0."""
     intervals: str | None
+    """The column of time intervals, if it is asked for."""
     seconds: float
+    """The unit of time intervals."""
     width: int
     """Interactions that a sample sees at most, the newest."""
     negatives_read: int
@@ -335,9 +340,11 @@ class SampleColumns:
     of_position: int
     """Samples of a position: its negatives, and after them the positive."""
     items: Items
+    """What negatives are drawn from."""
     features: tuple[ItemFeature, ...]
     """The ids of each feature of items but the item itself."""
     targets: tuple[str, ...]
+    """The names of all target item features; the item has the first."""
     item_columns: Mapping[str, ItemFeature]
     """Numbers, vectors and lists of target items that are asked for."""
     encodings: Mapping[str, SeenBefore]
@@ -349,7 +356,9 @@ class SampleColumns:
     moments: Mapping[str, Moments | Days]
     """What samples' times are compared with, where features are those that were known then."""
     types: Mapping[str, tf.DType]
+    """By column of ids, its type."""
     end_type: tf.DType
+    """Of ``history_end``."""
 
     @classmethod
     def read(

@@ -64,6 +64,7 @@ class Part(NamedTuple):
     """Rows that are stored together."""
 
     origin: str
+    """The file."""
     number: int
     """Of the row group in its file."""
     first_row: int

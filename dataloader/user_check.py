@@ -23,6 +23,7 @@ class StoredUsers:
     """Users as files hold them."""
 
     origin: Callable[[int], str]
+    """Names the file and row of a user."""
     users: Mapping[str, Array]
     """[users] By feature; the first identifies users."""
     lists: Mapping[str, tuple[Array, Array]]
@@ -41,6 +42,7 @@ class UserCheck:
     numbers: Collection[str]
     """Those of them that are numbers."""
     last_item: int
+    """The last id of an item."""
 
     def lists(self, stored: StoredUsers) -> None:
         """Look at features and lists."""

@@ -75,11 +75,13 @@ class RowGroup:
 
     path: Path
     number: int
+    """In its file."""
     first_row: int
     users: int
     interactions: int
     """How many there are at most: an empty history counts as one."""
     version: tuple[int, ...]
+    """The state of the file when it was opened."""
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,17 @@ from pathlib import Path, PurePosixPath
 
 THIS_PROCESS = Path("/proc/self")
 UNIFIED, CPU = "cgroup2", "cpu"
+"""The file system of version 2, and the controller of version 1 that has quotas."""
 
 
 def count_cores(process: Path = THIS_PROCESS) -> int:
     """Count the logical CPUs that this process may use.
 
     A container with a quota (``docker --cpus=2``, a limit of Kubernetes) sees all CPUs of its host
-    and gets the time of a few; of a fraction a whole one is counted. ``process`` is where Linux
-    says it.
+    and gets the time of a few; of a fraction a whole one is counted.
+
+    Args:
+        process: What the system says of the process; files of Linux.
     """
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))

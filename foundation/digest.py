@@ -22,7 +22,12 @@ def sha256(path: Path) -> str:
 
 
 def digest_of(file: IO[bytes], report: Callable[[], None] = lambda: None) -> str:
-    """Return the digest of an open file, from its first byte to its last; report each piece."""
+    """Return the digest of an open file, from its first byte to its last.
+
+    Args:
+        file: the file.
+        report: called with each piece that is read.
+    """
     digest = hashlib.sha256()
     file.seek(0)
     while piece := file.read(1 << 20):
@@ -47,7 +52,11 @@ def with_own_digest(document: Mapping[str, Any]) -> str:
 
 
 def require_own_digest(path: Path, error: type[MerlinSimError] = MerlinSimError) -> None:
-    """Refuse a file, known to be JSON, of which a byte is not as it was written."""
+    """Compare a file, known to be JSON, with the digest in it.
+
+    Raises:
+        MerlinSimError: Or ``error``, where a byte of it is not as it was written.
+    """
     text = path.read_bytes().decode("utf-8", "surrogateescape")
     above, found, _ = text.rpartition(f'  "{DIGEST}": ')
     if not found:

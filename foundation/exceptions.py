@@ -11,6 +11,7 @@ from typing import Any
 KeyPath = tuple[str | int, ...]
 
 MOST_SHOWN = 8
+"""Entries of a list that a message shows."""
 _PLAIN_STEP = re.compile(r"[\w\-/:<> ]+")
 
 

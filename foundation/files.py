@@ -26,7 +26,11 @@ TOO_LITTLE_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def write_text_atomically(path: Path, text: str) -> None:
-    """Write ``text`` to ``path``; where it cannot be, what stood there before still stands."""
+    """Write ``text`` to ``path``, with an error that speaks to the person who runs it.
+
+    Raises:
+        MerlinSimError: Where the file cannot be written; what stood there before still stands.
+    """
     with writing(path):
         write_replacing(path, text)
 
@@ -53,6 +57,9 @@ def open_replacing(path: Path) -> Iterator[IO[bytes]]:
     may be large, and where the next run writes over it. Where the system refuses to write, as on a
     full disk, it is removed. It is not waited for until it is on the disk, as what can be made
     again is not.
+
+    Raises:
+        MerlinSimError: Where the file cannot be written.
     """
     partial = path.with_name(path.name + ".partial")
     try:
@@ -159,7 +166,13 @@ def read_json(path: Path, expected: str, error: type[MerlinSimError] = MerlinSim
     ...
     merlin_sim.foundation.exceptions.MerlinSimError: none/manifest.json: cannot be read: No such ...
 
-    What is ``expected`` is for messages.
+    Args:
+        path: The file.
+        expected: What it should be, for messages.
+        error: What is raised.
+
+    Raises:
+        MerlinSimError: Or ``error``, where the file cannot be read or is not JSON.
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
@@ -186,8 +199,16 @@ def staged_directory(
     """Give a directory to write into; it becomes ``target`` when the block ends well.
 
     The files are written to ``<target>.partial``. An exception removes it; a killed process
-    leaves it behind, locked by nobody, and the next run removes it and says so. ``target`` may
-    exist if it is empty, or is to be overwritten. Where Ctrl-C ends the block, Stopped is raised.
+    leaves it behind, locked by nobody, and the next run removes it and says so.
+
+    Args:
+        target: The directory to make. It may exist if it is empty.
+        overwrite: Replace a directory that holds something.
+        say: Called with a sentence on what was found of an earlier run.
+
+    Raises:
+        MerlinSimError: Where ``target`` cannot be written, or is being written by another run.
+        Stopped: Where Ctrl-C ended the block.
     """
     target = Path(os.path.abspath(target))
     partial = target.with_name(target.name + PARTIAL)
@@ -213,7 +234,11 @@ def staged_directory(
 
 
 def check_apart(target: Path, sources: Iterable[Path | None]) -> None:
-    """Refuse a directory to make that is, or holds, one of those that a run reads."""
+    """Refuse a directory to make that would take the place of what a run reads.
+
+    Raises:
+        MerlinSimError: Where ``target`` is one of ``sources``, or one of them lies in it.
+    """
     place = Path(os.path.realpath(target))
     for source in filter(None, sources):
         found = Path(os.path.realpath(source))
@@ -355,7 +380,10 @@ def _taken(target: Path, locked: Path) -> MerlinSimError:
 def put_in_place(made: Path, target: Path, remove: Callable[[Path], None]) -> None:
     """Rename a directory; the one that stands there has a second name until this one has its own.
 
-    By that name it is then to be removed.
+    Args:
+        made: The directory that is complete.
+        target: Its place.
+        remove: Removes what had the place, if anything had, by its second name.
     """
     replaced = target.with_name(target.name + REPLACED)
     if target.exists():
@@ -367,7 +395,8 @@ def put_in_place(made: Path, target: Path, remove: Callable[[Path], None]) -> No
 def finish_replacement(target: Path, remove: Callable[[Path], None]) -> bool:
     """Finish what a process that was killed in :func:`put_in_place` left.
 
-    Returns whether the old directory has its place again.
+    Returns:
+        Whether the old directory has its place again.
     """
     replaced = target.with_name(target.name + REPLACED)
     if not replaced.exists():

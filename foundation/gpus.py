@@ -32,6 +32,7 @@ class Gpu:
     place: str
     """What ``CUDA_VISIBLE_DEVICES`` calls it: a number, or its UUID."""
     name: str = "GPU"
+    """As its maker calls it."""
     cores: frozenset[int] = frozenset()
     """The logical CPUs that are near it; none where the driver does not say."""
 
@@ -47,6 +48,7 @@ class Gpus:
     cuda: tuple[int, int] = (0, 0)
     """The newest CUDA that the driver knows."""
     problem: str = ""
+    """Why there is no driver that answers."""
 
     def lacks(self, cuda: int) -> str | None:
         """Say what is wrong where the driver is too old for a CUDA of that major version."""

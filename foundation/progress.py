@@ -25,6 +25,7 @@ PLAIN_SECONDS = 15.0
 WIDE = 100
 """Columns of a terminal from which a bar has room beside a pass's numbers."""
 STARTING = "the first batch takes longest"
+"""Shown until there are numbers: with the first batch TensorFlow makes the graph."""
 
 
 class Report(Protocol):

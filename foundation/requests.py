@@ -13,12 +13,17 @@ class RequestError(MerlinSimError):
 
 
 MOST_LISTED = 10
+"""How many problems with the keys of a request a message lists."""
 
 
 def check_fields(
     fields: Any, needed: Sequence[str], further: Sequence[str] = ()
 ) -> Mapping[str, Any]:
-    """Refuse what is no object, lacks a key, or has one that is unknown."""
+    """Refuse what is no object, lacks a key, or has one that is unknown.
+
+    Raises:
+        RequestError: With what was expected.
+    """
     if not isinstance(fields, Mapping):
         raise RequestError(f"expected an object, received {fields!r:.60}")
     refuse_all([*missing_keys(fields, needed)])
@@ -39,7 +44,11 @@ def missing_keys(fields: Mapping[str, Any], names: Iterable[str]) -> Iterator[st
 
 
 def refuse_all(problems: Sequence[str]) -> None:
-    """Refuse a request that has problems; the first :data:`MOST_LISTED` are listed."""
+    """Refuse a request that has problems.
+
+    Raises:
+        RequestError: With the first :data:`MOST_LISTED` problems, and how many more there are.
+    """
     if problems:
         more = len(problems) - MOST_LISTED
         listed = [*problems[:MOST_LISTED], *([f"and {more:,} more"] if more > 0 else [])]
@@ -47,7 +56,11 @@ def refuse_all(problems: Sequence[str]) -> None:
 
 
 def check_storable(key: str | int, where: str) -> None:
-    """Refuse a key that no log can hold, nor a file of scores or a store of histories."""
+    """Refuse a key that no log can hold, nor a file of scores or a store of histories.
+
+    Raises:
+        RequestError: Where it has a lone surrogate, or more than 64 bits.
+    """
     if isinstance(key, int):
         if not -(2**63) <= key < 2**63:
             raise RequestError(f"{where}: expected a whole number of 64 bits, received {key!r:.60}")

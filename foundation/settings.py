@@ -22,7 +22,9 @@ class Setting:
     choices: tuple[str, ...] = ()
     """The only values, where there is a list of them."""
     at_least: float | None = None
+    """The smallest value of a number."""
     above: float | None = None
+    """What a number is above."""
     at_most: float | None = None
     """The largest value of a number that has one of these bounds."""
     off: Any = None
@@ -66,7 +68,12 @@ def problems_of(config: Any) -> Iterator[str]:
 def require_settings(config: Any, more: Iterable[str] = ()) -> None:
     """Make paths of texts, and refuse settings that are not what they should be.
 
-    The MerlinSimError has everything that is wrong, and ``more``.
+    Args:
+        config: The dataclass.
+        more: What else is wrong with it.
+
+    Raises:
+        MerlinSimError: With everything that is wrong.
     """
     settle_paths(config)
     if problems := [*problems_of(config), *more]:

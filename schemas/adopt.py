@@ -154,9 +154,17 @@ def adopt(
 ) -> FeatureSpec:
     """Describe a dataset in the published layout where it stands, after checking all its rows.
 
-    The directory holds train/*.parquet, test/*.parquet and metadata.json, or has other ``names``
-    for them; the columns after the label are the user's. ``on_rows`` is called with the number of
-    rows checked since the last call. The spec then stands there beside schema.pbtxt.
+    Args:
+        directory: Holds train/*.parquet, test/*.parquet and metadata.json.
+        number_of_user_features: How many columns after the label are the user's.
+        names: Other names of those three.
+        on_rows: Called with the number of rows checked since the last call.
+
+    Returns:
+        The spec, which now stands in the directory beside schema.pbtxt.
+
+    Raises:
+        MerlinSimError: With each file and column that is not as it should be.
     """
     directory = Path(directory)
     for name in (SPEC_FILE, SCHEMA_FILE):

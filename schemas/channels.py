@@ -27,6 +27,7 @@ class Channel:
     """Requirements of a family for one of its channels."""
 
     fewest: int = 0
+    """How many features there must be at least."""
 
     most: int | None = None
     """How many there may be at most; None for any number."""
@@ -111,10 +112,11 @@ class ChannelContract:
         return tuple(name for name, channel in self.channels.items() if channel.is_categorical)
 
     def read(self, schema: Schema) -> dict[str, list[str]]:
-        """Read this family's channels from a Merlin schema's tags: their columns, if any.
+        """Read this family's channels from a Merlin schema's tags.
 
-        They are in the schema's order, but histories in that of the target features whose domains
-        they have.
+        Returns:
+            Channel name -> column names, in the schema's order, but histories in that of the
+            target features whose domains they have; channels without columns are left out.
         """
         found: dict[str, list[str]] = {name: [] for name in self.channels}
         for column in schema.column_schemas.values():
@@ -300,6 +302,7 @@ NUMERICAL = "numerical"
 UNITS_OF_INTERVALS = {
     "seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "days": 86400.0,
 }  # fmt: skip
+"""Units of time intervals, in seconds."""
 
 
 LABEL_CHANNEL = Channel(

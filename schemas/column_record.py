@@ -30,7 +30,11 @@ def to_record(column: ColumnSchema) -> dict[str, Any]:
 
 
 def from_record(record: Mapping[str, Any]) -> ColumnSchema:
-    """Build the column schema that :func:`to_record` described; other records raise anything."""
+    """Build the column schema that :func:`to_record` described.
+
+    Raises:
+        ValueError, TypeError, KeyError: Where the record is not one that it wrote.
+    """
     dims = record.get("dims")
     return ColumnSchema(
         str(record["name"]),

@@ -39,6 +39,7 @@ class DatasetDirectory:
     """What the dataset is; read from feature_spec.yaml, or derived from schema.pbtxt."""
 
     schema: Schema
+    """The same as a Merlin schema."""
 
     @classmethod
     def open(

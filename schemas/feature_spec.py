@@ -94,6 +94,7 @@ class FeatureSpec:
     """A dataset's description; :func:`~.spec_file.read_spec` reads one."""
 
     feature_spec: Mapping[str, Feature]
+    """Feature name -> the feature."""
 
     source_spec: Mapping[str, tuple[Chunk, ...]]
     """Mapping name (`train`, `test`, ...) -> its chunks."""
@@ -105,6 +106,7 @@ class FeatureSpec:
     """Whatever does not fit into the other sections; kept, not interpreted."""
 
     path: Path | None = field(default=None, compare=False, repr=False)
+    """The file the spec was read from."""
 
     line_of: Callable[[KeyPath], int] | None = field(default=None, compare=False, repr=False)
     """Where in that file a key stands."""

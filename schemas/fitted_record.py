@@ -51,6 +51,7 @@ LEARNED = {
     "counts_events": bool,
     "changing_items": [str],
 }
+"""The parts of GroupHistories."""
 IN_WORDS = {
     dict: "a mapping",
     list: "a list",
@@ -62,6 +63,7 @@ IN_WORDS = {
 }
 
 HISTORIES = "GroupHistories"
+"""The operator that a workflow of behaviour ends in."""
 PASSING = (
     "Categorify", "FillAsOf", "nvtabular.Categorify", "nvtabular.ConcatColumns",
     "nvtabular.SelectionOp", "nvtabular.SubtractionOp",
@@ -71,10 +73,17 @@ Record = Mapping[str, Any]
 
 
 def require_shape(file: Path | str, value: Any, shape: Any, *path: str | int) -> None:
-    """Refuse a part of a JSON file, at a path, that has another shape, with every wrong key.
+    """Refuse a part of a JSON file that has another shape.
 
-    A shape is a type; a list with the shape of each entry; a mapping of names to shapes, all of
-    which have to be there, or of ``ANY``; or a tuple of these.
+    Args:
+        file: The file, for the message.
+        value: What stands there.
+        shape: A type; a list with the shape of each entry; a mapping of names to shapes, all of
+            which have to be there, or of ``ANY``; or a tuple of these.
+        path: Where it stands.
+
+    Raises:
+        SpecError: With every key that is not as expected.
     """
     found = [
         Problem(str(file), where, expected, received)

@@ -34,6 +34,7 @@ class ItemTable:
     """
 
     path: Path
+    """``categories/<item>.parquet``"""
 
     def feature(self, name: str) -> npt.NDArray[np.int64]:
         """Ids of a feature by item id; id 0, which pads, has 0."""

@@ -35,9 +35,11 @@ class KnownKeys:
     """The ids of one domain."""
 
     largest: int
+    """The last of them."""
     keys: int
     """How many keys a vocabulary has for them; 0 where there is none, and keys are the ids."""
     digest: str | None
+    """Of these keys in the order of their ids."""
 
 
 @dataclass(frozen=True)

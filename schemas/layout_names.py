@@ -18,7 +18,9 @@ class LayoutNames:
 
     train: str = "train"
     test: str = "test"
+    """The directories of parquet files."""
     metadata: str = METADATA_FILE
+    """The file of cardinalities."""
 
     def __post_init__(self) -> None:
         for name in (self.train, self.test, self.metadata):

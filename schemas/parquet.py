@@ -63,14 +63,22 @@ def why(error: BaseException) -> str:
 
 
 def row_pieces(
-    file: pq.ParquetFile, group: int, columns: list[str], rows: int
+    file: pq.ParquetFile, group: int, columns: list[str], rows: int, use_threads: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """Decode a row group in pieces of so many rows at most, of columns of one length.
+    """Decode a row group: at once where it is not longer than a piece, else column by column.
 
-    At once where it is not longer than a piece, else column by column.
+    Args:
+        file: The opened file.
+        group: The row group.
+        columns: Their names.
+        rows: The rows of a piece, at most.
+        use_threads: Whether columns that are decoded at once may be so side by side.
+
+    Raises:
+        pa.ArrowInvalid: Where columns have unequal lengths.
     """
     if file.metadata.row_group(group).num_rows <= rows:
-        yield from file.read_row_group(group, columns=columns, use_threads=False).to_batches()
+        yield from file.read_row_group(group, columns=columns, use_threads=use_threads).to_batches()
         return
     readers = [file.iter_batches(rows, row_groups=[group], columns=[name]) for name in columns]
     for parts in itertools.zip_longest(*readers):

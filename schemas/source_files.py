@@ -28,6 +28,7 @@ class NamedFile:
     """A file as a spec names it."""
 
     mapping: str
+    """`train`, `test`, ..."""
 
     chunk: int
     """The place of its chunk in the mapping."""
@@ -39,6 +40,7 @@ class NamedFile:
     """As it is written there."""
 
     type: str
+    """The type of its chunk."""
 
     def repeats_rows_of(self, other: NamedFile) -> bool:
         """Return whether rows would be read twice, or trained on and tested with, if both are one.
@@ -67,7 +69,9 @@ def named_files(spec: FeatureSpec) -> Iterator[NamedFile]:
 def repeated_files(spec: FeatureSpec, directory: Path | None) -> list[Problem]:
     """Find files that are named twice, under one name or several.
 
-    Its paths start in the directory, to see through links; without one names alone are compared.
+    Args:
+        spec: The spec.
+        directory: Where its paths start, to see through links; None to compare names alone.
     """
     seen: dict[object, list[NamedFile]] = {}
     problems = []

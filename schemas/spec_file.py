@@ -29,6 +29,7 @@ class SpecReading:
     """The spec, with stand-ins for what had the wrong shape; None where there are no sections."""
 
     problems: list[Problem]
+    """What had the wrong shape."""
 
     replaced: set[KeyPath] = field(default_factory=set)
     """Where stand-ins are: what follows from those is not reported."""
@@ -297,10 +298,15 @@ def _is_file(path: Path) -> bool:
 def read_spec(
     path: Path | str, *, check_files: bool = True, model: str | None = None
 ) -> FeatureSpec:
-    """Read and check a spec; a SpecError has every problem, each with its key path and line.
+    """Read and check a spec.
 
-    Its paths are relative to its directory. The data files must exist where they are to be checked,
-    and the channels be those of a family of models (``sim``, ``dlrm``, ...) where one is named.
+    Args:
+        path: The YAML file; the paths in it are relative to its directory.
+        check_files: Whether the data files it names must exist.
+        model: The family of models (``sim``, ``dlrm``, ...) whose channels it must have.
+
+    Raises:
+        SpecError: With every problem found, each with its key path and line.
     """
     reading = read_feature_spec(Path(path))
     directory = Path(path).parent if check_files else None

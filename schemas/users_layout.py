@@ -37,16 +37,24 @@ NEGATIVES = (POPULARITY, UNIFORM)
 """How items are drawn: as often as they were taken, or each as often as any other."""
 KEYS = ("history", "positions", "item_table", "item_features", "negatives", "seed")
 PER_POSITIVE = "negatives_per_positive"
+"""A key that may be missing, for 1."""
 NOT_IN_HISTORY = "negatives_not_in_history"
+"""A key that may be missing, for false."""
 TIMES = "times"
+"""A key that is there where something is made of the times of interactions."""
 SAME_TIME = "same_time"
+"""A key that is there where a sample does not see what has its own time."""
 ROLES = "roles"
+"""A key that is there where not every interaction is a positive sample and joins the history."""
 SAMPLES_BEFORE = "samples_before"
+"""A key that is there where users had samples in an earlier dataset."""
 USER_HASH = "user_hash"
+"""A key that may be missing, for none."""
 PER_INTERACTION, ITEM_COLUMNS, ITEM_CHANGES, CHANGED_AT, CROSSES, ENCODINGS, LIFETIME_COUNTS = (
     "per_interaction", "item_columns", "item_changes", "changed_at", "crosses", "encodings",
     "lifetime_counts",
 )  # fmt: skip
+"""Keys that are there where features need them."""
 COLUMN_KEYS = (SAME_TIME, ROLES, SAMPLES_BEFORE, USER_HASH, CHANGED_AT)
 MAY_BE_MISSING = {
     PER_POSITIVE, NOT_IN_HISTORY, TIMES, *COLUMN_KEYS, PER_INTERACTION, ITEM_COLUMNS, ITEM_CHANGES,
@@ -112,6 +120,7 @@ class UsersLayout:
     """The item table's columns, one for each target item feature but the item itself."""
 
     negatives: str
+    """How negatives are drawn: one of :data:`NEGATIVES`."""
 
     seed: int
     """Decides, with user, position and label, what is drawn."""

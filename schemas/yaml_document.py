@@ -33,6 +33,7 @@ _CONSTRUCT: dict[str, Callable[[Any], Any]] = {
 }
 _MERGE = _PREFIX + "merge"
 _TEXT = {_PREFIX + name for name in ("str", "timestamp", "value", "merge")}
+"""Scalars that stay as they are written."""
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from .text_lines import BadRow
 
 OTHER_SEPARATORS = (";", "\t", "|")
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+"""What a file of UTF-16 begins with."""
 LONGEST_WAIT = 60.0
 """Seconds that a thread which reads ahead is waited for: it ends with the block it is at."""
 

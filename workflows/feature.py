@@ -51,6 +51,7 @@ def require_count(what: str, value: Any) -> None:
 
 class _OfColumn:
     kind: ClassVar[str]
+    """What YAML calls it."""
 
     def to_plain(self) -> dict[str, Any]:
         """Return it as YAML has it: what is not given is left out."""
@@ -72,6 +73,7 @@ class Number(_OfColumn):
     kind: ClassVar[str] = "number"
 
     name: str
+    """The log's column."""
     of: str
     """Whose it is: a user's or an item's, which have the one of their last interaction, or each
     interaction's own."""
@@ -143,6 +145,7 @@ class KeyList(_OfColumn):
     longest: int
     """How many of them are kept, the first."""
     separator: str = "|"
+    """Between the keys, where they stand in one text."""
     of: str = ITEM
 
     def __post_init__(self) -> None:

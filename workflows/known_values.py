@@ -159,6 +159,7 @@ class ItemValues:
     """The changes of each feature that changes; travels between processes as a path."""
 
     directory: Path
+    """A file for each stored column."""
 
     def path(self, name: str) -> Path:
         """The file of a column."""

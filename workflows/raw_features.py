@@ -31,7 +31,9 @@ class ReadFeature:
     stored: dict[str, pa.Array]
     """By name on the way through the workflow."""
     bad: Mask
+    """Rows that cannot be read."""
     expected: str
+    """What was expected of them."""
 
 
 def fits_feature(feature: AnyFeature, kind: pa.DataType) -> tuple[bool, str]:

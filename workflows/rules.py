@@ -40,6 +40,7 @@ class SplitRules:
     test_users: float | None = None
     """The share of users who test; a user's key and the seed decide."""
     validation_users: float | None = None
+    """The share of users who validate."""
     test_files: bool | None = None
     """Whether all interactions of files that are given for it test."""
     validation_files: bool | None = None

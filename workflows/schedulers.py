@@ -159,10 +159,12 @@ def _explained() -> Iterator[None]:
 def open_scheduler(where: str = AUTO, workers: int | None = None) -> Iterator[Scheduler]:
     """Start or reach what is asked for, and close it in the end.
 
-    It is ``single``, ``local``, the address of a running cluster, or ``auto``: a local cluster if
-    ``workers`` asks for more than one or there are several GPUs to use, else this process. With
-    GPUs a local cluster has one worker for each. Workers are its processes, or threads of this one
-    (those beside a cluster of GPUs too); as many as cores if None.
+    Args:
+        where: ``single``, ``local``, the address of a running cluster, or ``auto``: a local
+            cluster if ``workers`` asks for more than one or there are several GPUs to use, else
+            this process. With GPUs a local cluster has one worker for each.
+        workers: Processes of a local cluster, or threads of this process (those beside a cluster
+            of GPUs too); as many as cores if None.
     """
     if workers is not None and workers < 1:
         raise MerlinSimError(f"The number of workers should be at least 1. Received: {workers}.")

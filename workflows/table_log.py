@@ -245,6 +245,7 @@ BEHAVIOURS = {
     "behaviour", "behavior", "behaviour_type", "behavior_type", "event", "event_type", "event_name",
     "action", "action_type", "interaction_type",
 }  # fmt: skip
+"""What columns of behaviours are called."""
 MOST_BEHAVIOURS = 20
 
 

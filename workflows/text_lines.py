@@ -34,6 +34,7 @@ class BadRow:
     line: int
     """Its line, from 1; in what a worker reads first relative to its block."""
     reason: str
+    """What was expected and what came."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Piece:
     lines: int
     """Lines (rows) of the file that the piece took."""
     bad: list[BadRow]
+    """The bad rows, by their line in the piece."""
     done: int
     """Bytes of the block read so far."""
 

@@ -28,6 +28,7 @@ class Bounds:
     test_in_train: float = 0.05
     """Rows of what tests that train, too."""
     feature_auc: float = 0.9
+    """AUC of one feature alone."""
     order_auc: float = 0.7
     """AUC of an order that no behaviour made: of ids, of keys, of rows in a file."""
     unseen: float = 0.2
@@ -41,6 +42,7 @@ class Finding:
     """One thing that was looked at."""
 
     check: str
+    """What was looked for."""
     where: str
     """A mapping or a feature."""
     value: float | None
@@ -49,6 +51,7 @@ class Finding:
     """Beyond it, it is a problem; None where ``problem`` follows from something else."""
     problem: bool
     says: str
+    """The same to be read."""
 
 
 def share_finding(
@@ -67,6 +70,7 @@ def share_finding(
 MOST_COUNTED = 1 << 22
 """Ids beyond share the counts of smaller ones, so that a feature's counts stay small."""
 BUCKETS = 256
+"""Of a number."""
 MOST_NUMBERS = 1 << 17
 """Rows of a number that are kept to be counted."""
 PRIOR_ROWS = 20.0
@@ -159,6 +163,7 @@ class NumberCounts:
         self._train, self._test = SomeRows(width), SomeRows(width)
         self._first: Array = np.empty(0)
         self.is_constant = True
+        """Whether all rows that train have one value."""
 
     def train(self, values: Array, labels: Array) -> None:
         """Take note of rows that train."""
@@ -210,6 +215,7 @@ class ListCounts:
         self._train = np.zeros((counted, 2), np.int64)
         self._test = SomeRows()
         self.is_constant = False
+        """Of lists it is not looked for."""
 
     def train(self, lists: Column, labels: Array) -> None:
         """Count the ids of rows that train."""

@@ -32,6 +32,7 @@ from .criteo_columns import (
 )
 
 LOG = "criteo"
+"""What ``workflow.json`` calls the log."""
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ ADDED = 3
 LEAST_NUMBER = 1 - ADDED
 """The least x for which log(x + 3) is a number that can be trained on; it becomes 0."""
 LOGARITHMS = f"log(x + {ADDED})"
+"""What a servable's manifest calls the rule."""
 
 
 def field_name(field: int) -> str:

@@ -32,11 +32,13 @@ from .criteo_columns import (
 )
 
 GOOD, NO_LABEL, NO_NUMBER, LOW_NUMBER, NO_KEY, WIDE_KEY = range(6)
+"""What is wrong with a line."""
 TAB, LINE_FEED, CARRIAGE_RETURN, MINUS, ZERO = 9, 10, 13, 45, 48
 MOST_DIGITS = 18
 LAST_BEFORE_WIDE = (1 << 28) - 1
 """The largest key to which one more hexadecimal digit can be added within 32 bits."""
 DIGITS = np.full(256, -1, np.int64)
+"""The value of each byte as a hexadecimal digit."""
 DIGITS[[*b"0123456789abcdef"]] = range(16)
 DIGITS[[*b"ABCDEF"]] = range(10, 16)
 

@@ -52,9 +52,11 @@ class KeyRules:
     """Which keys have codes, and in which order."""
 
     threshold: int
+    """How often a key must have been seen."""
     most_codes: int
     """How many codes there are, those of no key among them; 0 for any number."""
     buckets: int
+    """How many codes unknown keys share."""
     order: str
 
     @property
@@ -96,6 +98,7 @@ class KeyCount:
     directory: str
     """Where ``unique.*.parquet`` and ``meta.*.parquet`` are written."""
     rules: Mapping[str, KeyRules]
+    """What holds for a group, by its name."""
     work: TemporaryFiles
 
     @classmethod
@@ -143,6 +146,7 @@ class _Counted:
 
 
 Counted = tuple[int, Mapping[str, _Counted]]
+"""A partition's number, and what it has of each group."""
 
 
 def _count_partition(frame: pd.DataFrame, plan: KeyCount, number: int, bits: int) -> Counted:

@@ -86,6 +86,7 @@ OF_CODES = (
 """Properties that Categorify gives its codes: ids have others."""
 TAGS_OF = ((USER, Tags.USER), (ITEM, Tags.ITEM), (INTERACTION, Tags.CONTEXT))
 LOG = Path("the log")
+"""How messages name a log that is a frame."""
 MERGED_AT_ONCE = 4
 Array = npt.NDArray[Any]
 
@@ -268,6 +269,8 @@ class GroupHistories(StatOperator):
         self.fitted_rows: tuple[int, int] | None = None
         self.changing_items: tuple[str, ...] = ()
 
+    # ---- columns ----
+
     @property
     def dependencies(self) -> list[Any]:
         """The columns that are also read as the log has them.
@@ -409,6 +412,8 @@ class GroupHistories(StatOperator):
         for name in layout.per_interaction:
             found.setdefault(name, ("float32", True))
         return found
+
+    # ---- fit ----
 
     def fit(self, col_selector: Any, ddf: Any) -> Any:
         """Learn what is known of items, and whose rows each partition has."""
@@ -552,6 +557,8 @@ class GroupHistories(StatOperator):
         if self.split is None and rows == read:
             return read - trains
         return held_out
+
+    # ---- transform ----
 
     def times_that_train(self, frame: Any) -> pa.Array:
         """The times of the rows of a partition, as the log has it, that train."""
@@ -761,6 +768,8 @@ class GroupHistories(StatOperator):
             found |= values.is_outdated(name, items[rows], kept.moments[places], by_item)
         return int(found.sum())
 
+    # ---- reading columns ----
+
     def _ids(self, frame: Any, name: str) -> Any:
         codes, xp = values_of(frame[name]), array_module(frame)
         shift = self._shifts.get(name, CODES_BEFORE_KEYS)
@@ -824,6 +833,8 @@ class GroupHistories(StatOperator):
             refuse_nulls(labels, values, name, EXPECTED_LABEL)
             return np.asarray(roles_of_labels(np.asarray(labels).astype(np.int64)))
         return np.full(len(frame), TAKEN, np.int64)
+
+    # ---- saving ----
 
     def learn_from(self, other: GroupHistories, grow: bool) -> None:
         """Know what another one learned; ``fit`` goes on from that where it grows."""

@@ -34,10 +34,13 @@ class ItemStatistics:
     """Statistics of items in some partitions; those of several partitions can be merged."""
 
     users: npt.NDArray[np.uint64]
+    """Hashes of the users' keys, of each partition once."""
     ids: Array
     """The items, in the order of their ids; id 0 is left out."""
     counts: Array
+    """How often each was taken."""
     shown: Array
+    """How many rows each has."""
     last: Mapping[str, pa.Table]
     """By feature: of each item the last known value, with its time and place."""
     varying: Mapping[str, Array]

@@ -21,6 +21,7 @@ from ...schemas.item_table import ID, KEY
 from ..times import is_text
 
 ABSENT = -1
+"""The position of a key that is not there."""
 MOST_KEPT = 64
 SUM = "sum"
 LONGEST = 1 << 31

@@ -166,6 +166,7 @@ PREFIX = "nvtabular."
 META = "meta"
 """Begins the names of the files that say how often Categorify saw keys that have no code."""
 TABLE = "table.parquet"
+"""The table that JoinExternal joins."""
 FUNCTION = "it holds a Python function, which no JSON file can hold"
 COUNTING = ("cat_cache", "on_host", "name_sep", "split_out", "split_every")
 CATEGORIFY = (
@@ -187,9 +188,11 @@ class OperatorForm:
     """How an operator of NVTabular's is saved and made again."""
 
     arguments: tuple[str, ...] = ()
+    """Its constructor's arguments."""
     attributes: Mapping[str, str] = field(default_factory=dict)
     """Where an argument is kept under another name."""
     learned: tuple[str, ...] = ()
+    """The attributes that ``fit`` sets, of names and numbers."""
     files: str | None = None
     """The attribute that has paths of parquet files, by name."""
 
@@ -313,6 +316,7 @@ class _JoinExternalForm(OperatorForm):
 
 
 KEYS = _CategorifyForm(CATEGORIFY)
+"""How Categorify is saved, and subclasses of it."""
 REFUSED = {
     ops.LambdaOp: FUNCTION,
     ops.Filter: FUNCTION,
@@ -320,6 +324,7 @@ REFUSED = {
     ops.DataStats: "its statistics are no part of what it gives",
     ops.ReduceDtypeSize: "what it learned is not in a form that could be read again",
 }
+"""Operators that cannot be saved, and why."""
 FORMS: dict[type[Operator], OperatorForm] = {
     ConcatColumns: OperatorForm(("label",), {"label": "_label"}),
     SubsetColumns: OperatorForm(("label",), {"label": "_label"}),

@@ -31,6 +31,7 @@ from ..vocabularies import WHOLE, check_values
 from .user_buckets import write_dealt
 
 HISTORY = "history"
+"""Name of their directory in a dataset."""
 TAKEN_SO_FAR = "rows of histories so far"
 SAMPLES_SO_FAR = "samples so far"
 FITTED = "fitted on"
@@ -116,6 +117,7 @@ class HistoryWriter:
     columns: BehaviourColumns
     rules: SampleRules
     items: Path
+    """The vocabulary of the items."""
     directory: Path
     marks: Path | None
     """Files that say of each row of some users whether it is fitted on; None where all are."""
@@ -206,6 +208,7 @@ class EarlierHistories:
     """Histories of a dataset's users that it keeps, as its workflow.json says."""
 
     directory: Path
+    """The dataset."""
     longest: int
     """How many rows of each history are kept, the newest; ``MOST_ROWS`` for all."""
     times: str

@@ -73,14 +73,17 @@ class FittedWorkflow:
     """A workflow that was fitted before, perhaps elsewhere; gives the ids that it gave then."""
 
     directory: Path
+    """The dataset directory."""
     columns: BehaviourColumns
     rules: SampleRules
     sizes: Mapping[str, int]
     """How many ids each domain has."""
     numbers: FittedNumbers = field(default_factory=FittedNumbers)
+    """The fitted operators of numbers."""
     kept: EarlierHistories | None = None
     """What the dataset keeps of its users' histories, where it keeps them."""
     fingerprint: str = ""
+    """The digest of its workflow.json."""
 
     @classmethod
     def load(cls, directory: Path | str) -> FittedWorkflow:

@@ -140,6 +140,7 @@ class KeptBucket:
     """Rows of users who are not kept, of the log and of earlier histories."""
     dropped_users: int
     order: FileOrder
+    """What the order of the file says of rows of one time."""
     taken: int
     """Rows that join the history: all, but for a log with labels or behaviours."""
     earlier_rows: int
@@ -165,9 +166,12 @@ class KeepLongUsers:
     columns: BehaviourColumns
     rules: SampleRules
     buckets: DealtFiles
+    """Where the log stands, dealt out by user."""
     earlier: DealtFiles | None
+    """Where the earlier histories stand, dealt out likewise."""
     directory: Path
     given: Given
+    """Item features that do not stand in the log."""
 
     def __call__(self, bucket: int) -> KeptBucket:
         """Work on a bucket; what is kept goes to ``directory`` in files named by its number."""

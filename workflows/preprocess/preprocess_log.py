@@ -59,6 +59,7 @@ from .user_buckets import BUCKETS, DealtFiles, LogDealer, deal_log, number_of_bu
 WORK = ".work"
 EARLIER_BUCKETS = "earlier buckets"
 MOST_BEHAVIOURS = 20
+"""That a message names."""
 
 
 class _UnfitInLog(Exception):
@@ -130,6 +131,8 @@ class _Run:
             self._count_unseen(workflow)
         self._write(workflow)
         shutil.rmtree(self.work)
+
+    # ---- read ----
 
     def _read_interactions(self) -> tuple[int, DealtFiles, DealtFiles | None]:
         """Deal the log out to buckets by users, and the earlier histories; say where both are."""
@@ -244,6 +247,8 @@ class _Run:
         for files in filter(None, (log, earlier)):
             shutil.rmtree(files.directory)
 
+    # ---- graph ----
+
     def _with_newest_validation(self) -> SampleRules:
         """The rules, with a part that validates where they ask for one and name none.
 
@@ -307,6 +312,8 @@ class _Run:
         columns = self.settings.columns
         of_items = set(stored_of_items(columns)) - set(columns.items_in_log)
         return Events(self.work / EVENTS, tuple(names), (*OF_HISTORIES, *of_items))
+
+    # ---- fit ----
 
     def _fit(self, workflow: nvt.Workflow, given: Given) -> None:
         settings, summary = self.settings, self.summary
@@ -393,6 +400,8 @@ class _Run:
                 f"{settings.files}: column {item!r}: expected items that the fitted workflow "
                 f"knows, found none: {summary.unseen_items:,} others.",
             )
+
+    # ---- write ----
 
     def _write(self, workflow: nvt.Workflow) -> None:
         settings, summary, directory = self.settings, self.summary, self.directory

@@ -37,6 +37,7 @@ class Settings:
     given: Callable[[], tuple[Given, BadRows]] | None = None
     """Reads item features that do not stand in the log, once the output can be written."""
     layout: str = SAMPLES
+    """One row per sample, or one per user: one of ``LAYOUTS``."""
     earlier: EarlierHistories | None = None
     """The histories that the log continues, where it does; a fitted workflow is needed then."""
     parts: Mapping[Path, int] | None = None

@@ -24,6 +24,7 @@ class Summary:
     file_order: FileOrder = field(default_factory=FileOrder)
     """Of kept interactions: how many have the time of another one, and what their order says."""
     times: LogTimes | None = None
+    """From when to when the log is, and the histories that it continues."""
     taken: int | None = None
     """Kept interactions whose item was taken; None where the log has no labels."""
     behaviours: Counter[str] = field(default_factory=Counter)
@@ -43,6 +44,7 @@ class Summary:
     bad_rows: list[BadRows] = field(default_factory=list)
     bytes: int = 0
     targets: dict[str, int] = field(default_factory=dict)
+    """Mapping -> how many interactions it predicts."""
     history_only: int = 0
     """Kept interactions that have an id and are no sample, whatever stands before them."""
     too_early: int = 0
@@ -50,6 +52,7 @@ class Summary:
     validation: str = ""
     """What validates, or why nothing does; empty where the rules ask for nothing."""
     earlier_interactions: int = 0
+    """Rows of the earlier histories of users who are kept."""
     late: int = 0
     """Kept interactions that are no later than the newest of these of their user."""
     unseen_rows: int = 0

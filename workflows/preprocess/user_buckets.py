@@ -25,6 +25,7 @@ from ..times import TimeRange
 LogSource = TableLog | AmazonReviews
 Block = TableBlock | LineBlock
 BUCKETS = "buckets"
+"""Name of the directory that they stand in."""
 BYTES_PER_BUCKET = 128 << 20
 BYTES_PER_CORE, FEW_CORES = 8 << 20, 8
 """Less is dealt to several buckets too, for so many cores at most."""
@@ -46,6 +47,7 @@ class DealtPiece:
     behaviours: Counter[str]
     """How many rows there are of each behaviour, where the log has several."""
     file: str
+    """The name of the file that it was dealt out to."""
     times: TimeRange | None
     """From when to when its rows are; None where there is none."""
 

@@ -46,6 +46,7 @@ class PlantedBehaviour:
     items: int
     """Items in the catalogue; the unpopular ones may never be taken."""
     categories: int
+    """Categories in the catalogue."""
     users: int = setting(2_000, "Users, short ones included.", at_least=1)
     mean_length: float = setting(60.0, "Interactions per active user.", at_least=SHORTEST_ACTIVE)
     short_users: float = setting(0.2, "Share of users below 20.", at_least=0, at_most=1)

@@ -46,6 +46,7 @@ class PlantedClicks:
     most_keys: int = setting(100_000, "Different keys of a column at most.", at_least=1)
     """A column of fewer in the published log has those."""
     base: float = -1.5
+    """The logit before any key or number."""
     strength: float = setting(
         1.0,
         "Strength with which keys and numbers predict a click; 0: clicks by chance.",

@@ -36,6 +36,7 @@ RECORDS_AT_ONCE = 4096
 BYTES_AT_ONCE = 2**25
 """Records may have any size: a prebatched one may hold 16,384 samples."""
 DAMAGE = (tf.errors.OpError, UnicodeDecodeError)
+"""What parsing a damaged record raises."""
 
 Array = npt.NDArray[Any]
 Lists = Mapping[str, tuple[Array, npt.NDArray[np.int64]]]

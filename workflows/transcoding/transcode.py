@@ -67,7 +67,9 @@ class Transcoder:
     """Where the spec's paths start."""
     narrator: Narrator = field(default_factory=Silence)
     to: str = PARQUET
+    """The type of the chunks to write: `parquet`, `split_binary` or `tfrecord`."""
     tfrecord: TfrecordForm = field(default_factory=TfrecordForm)
+    """How tfrecord is laid out."""
     rows: dict[str, int] = field(default_factory=dict)
     _largest: dict[str, int] = field(default_factory=dict)
 
