@@ -15,7 +15,8 @@ import merlin_sim as ms
 import merlin_sim.schemas
 
 ALONE = """
-import logging, os, sys, warnings
+import importlib, logging, os, sys, warnings
+schemas, folder, dataset = sys.argv[1].split(","), sys.argv[2], sys.argv[3]
 
 def none_of(*names):
     found = sorted(set(names) & set(sys.modules))
@@ -36,21 +37,12 @@ cli(["train", "--help"], standalone_mode=False)
 from merlin_sim.schemas.channels import contract_named
 assert contract_named("twin").name == "twin"
 none_of("tensorflow")
-from merlin_sim import SIMModel
-assert "tensorflow" in sys.modules and SIMModel is merlin_sim.SIMModel
-"""
-SCHEMAS = """
-import importlib, sys
-schemas, folder, dataset = sys.argv[1].split(","), sys.argv[2], sys.argv[3]
-
 for name in schemas:
     importlib.import_module(f"merlin_sim.schemas.{name}")
-assert not {"dask", "numba", "tensorflow"} & set(sys.modules)
-from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.scripts.main import cli
+none_of("dask", "numba", "tensorflow")
 words = ["data", "transcode", "--input", folder, "--output", f"{folder}/made"]
 cli(words, standalone_mode=False)
-assert not {"dask", "nvtabular", "tensorflow"} & set(sys.modules)
+none_of("dask", "nvtabular", "tensorflow")
 words = ["train", "--dataset_dir", dataset, "--results_dir", f"{folder}/train.csv/results"]
 try:
     cli(words, standalone_mode=False)
@@ -68,6 +60,10 @@ except ValueError:
 import tensorflow as tf
 print(md.dtype(tf.int16).name, md.int64.to("tf").name, md.float32.to("tensorflow").name)
 print(type(md._dtype_registry.mappings["tf"]).__name__)
+before = set(sys.modules)
+from merlin_sim.serving import encoder, scorer, servable
+heavy = "merlin_sim.models", "merlin.models"
+assert not [name for name in set(sys.modules) - before if name.startswith(heavy)]
 """
 SPEC = """
 feature_spec:
@@ -81,30 +77,24 @@ metadata: {}
 """
 
 
-def in_a_fresh_process(code: str, *arguments: object) -> list[str]:
-    words = [sys.executable, "-W", "error::UserWarning:merlin_sim", "-c", code]
-    done = subprocess.run(
-        [*words, *map(str, arguments)], capture_output=True, text=True, timeout=280, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
-
-
 @pytest.mark.slow
-def test_the_package_its_help_and_its_contracts_import_nothing_heavy():
-    assert any("--global_batch_size" in line for line in in_a_fresh_process(ALONE))
-
-
-@pytest.mark.slow
-def test_schemas_plain_rows_and_refused_results_need_no_tensorflow_and_learn_of_it(tmp_path):
-    """Merlin's schema classes alone; Merlin whole, once somebody wants it."""
+def test_nothing_heavy_is_imported_before_it_is_needed(tmp_path):
+    """Help, contracts, schemas, plain rows and refused results need no TensorFlow, and a server
+    no code of models. Merlin's schema classes learn of TensorFlow once somebody wants it.
+    """
     (tmp_path / "feature_spec.yaml").write_text(SPEC)
     (tmp_path / "train.csv").write_text("0,1\n1,2\n")
     (tmp_path / "test.csv").write_text("1,0\n")
     (tmp_path / "cudf.py").write_text("")
     dataset = write_sim_dataset(tmp_path / "dataset")
     modules = [module.name for module in pkgutil.iter_modules(merlin_sim.schemas.__path__)]
-    said = in_a_fresh_process(SCHEMAS, ",".join(modules), tmp_path, dataset)
+    words = [sys.executable, "-W", "error::UserWarning:merlin_sim", "-c", ALONE]
+    done = subprocess.run(
+        [*words, ",".join(modules), tmp_path, dataset], capture_output=True, text=True, timeout=280
+    )
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.splitlines()
+    assert any("--global_batch_size" in line for line in said)
     assert (tmp_path / "made" / "train" / "part.0.parquet").exists()
     assert said[-5].endswith("results: cannot be written: Not a directory False")
     assert said[-4:] == [
