@@ -47,14 +47,8 @@ def dataset(raw_logs, tmp_path_factory) -> DatasetDirectory:
 
 @pytest.fixture(scope="session")
 def make_model(dataset):
-    def make(kind="sim", **options):
-        tf.keras.utils.set_random_seed(11)
-        if kind not in ("din", "stca"):
-            options = {"long_seq_length": 14, **options}
-        if kind == "sim":
-            options = {"top_k": 4, **options}
-        if kind == "stca":
-            options = {"layers": 1, **options}
+    def make(kind="din", seed=11, **options):
+        tf.keras.utils.set_random_seed(seed)
         model = build_model(kind, dataset.schema, embedding_dim=4, **options)
         for variable in model.trainable_variables:  # scores that differ from user to user
             variable.assign_add(tf.random.normal(variable.shape, stddev=0.3))
@@ -78,7 +72,8 @@ def servable(model, dataset, tmp_path_factory) -> Servable:
 @pytest.fixture(scope="session")
 def second(make_model, dataset, tmp_path_factory) -> Path:
     """The export of another model of the same dataset."""
-    return export_model(make_model("din"), dataset, tmp_path_factory.mktemp("exports") / "second")
+    place = tmp_path_factory.mktemp("exports") / "second"
+    return export_model(make_model(seed=12), dataset, place)
 
 
 @pytest.fixture(scope="session")
