@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import http.client
 import json
-import re
 import signal
 import socket
 import threading
 import time
 import urllib.error
-import urllib.parse
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import psutil
 import pytest
-from browser import browse
 from held_server import until
 from triton_calls import infer, infer_events, is_counted, metric
 
@@ -28,7 +25,7 @@ from merlin_sim.serving.signatures import one_user_batch, plain_batch
 from merlin_sim.serving.triton.serve import Server
 from merlin_sim.serving.triton.server_files import ServerFiles
 from merlin_sim.serving.triton.triton_process import GRPC_SOCKET, HTTP, TOKEN_HEADER, ServerError
-from merlin_sim.serving.workers.protocol import processes_of
+from merlin_sim.serving.workers.protocol import WORKER_NAME, processes_of
 
 pytest.importorskip("pytriton")
 pytest.importorskip("tritonclient.http")
@@ -133,17 +130,6 @@ def test_a_malformed_or_too_large_request_is_told_what_is_wrong(server, protocol
     assert infer_events(server, protocol, [one] * 255 + [wide]).shape == (256, 80)
 
 
-def test_a_browser_is_shown_the_score_of_a_raw_event(server, servable, events, expected):
-    event = {**events[0], "candidates": events[0]["candidates"][:1]}
-    base = f"http://127.0.0.1:{server.http_port}/"
-    page = browse(f"{base}?event={urllib.parse.quote(json.dumps(event))}")
-    assert f"{servable.path.name} (sim)" in page and ">ready</span>" in page
-    (score,) = re.findall(r"<td>(0\.\d{6})</td>", page)
-    assert float(score) == pytest.approx(expected[0], abs=1e-5)
-    for key in ("user_id", "history", "candidates"):
-        assert f"&quot;{key}&quot;" in page or f'"{key}"' in page
-
-
 def ask(server, method, path, body=None, **headers):
     """Send a body as it is; gives status and answer."""
     url = f"http://127.0.0.1:{server.http_port}{path}"
@@ -230,6 +216,9 @@ def behind(server, method, path, headers=()):
 
 def test_nobody_manages_it(server):
     """Models are code: nobody who reaches the server can give it any."""
+    tree = psutil.Process(server.replicas.active.process.pid)
+    for process in (tree, *tree.children(recursive=True)):  # Triton listens on sockets in a folder
+        assert not process.net_connections("tcp")
     for line in OVER_HTTP.split("\n")[1:-1]:
         method, path = line.split()
         assert ask(server, method, path, b"{}" if method == "POST" else None)[0] in (404, 405)
@@ -254,6 +243,21 @@ def test_nobody_manages_it(server):
             assert token not in " ".join(process.cmdline())
         except psutil.Error:
             continue  # it has ended
+
+
+def test_each_model_is_loaded_twice_and_no_more(server):
+    """Once where it answers, and once where it stands by."""
+
+    def four_of_each() -> bool:  # the standby's may come later, those of an ended one go later
+        tree = psutil.Process().children(recursive=True)
+        try:
+            stubs = [one for one in tree if "python_backend_stub" in " ".join(one.cmdline())]
+            workers = [one for one in tree if one.name() == WORKER_NAME]
+        except psutil.NoSuchProcess:  # a helper of a start, gone since
+            return False
+        return len(stubs) == len(workers) == 4
+
+    until(four_of_each)
 
 
 def in_threads(calls):

@@ -9,10 +9,11 @@ import pytest
 from held_server import until
 
 pytest.importorskip("pytriton")
+from triton_stand_in import StandIn  # noqa: E402
+
 from merlin_sim.serving.settings import ServerOptions  # noqa: E402
 from merlin_sim.serving.triton import replica  # noqa: E402
 from merlin_sim.serving.triton.replica import Idleness  # noqa: E402
-from merlin_sim.serving.triton.serve import Server  # noqa: E402
 from merlin_sim.serving.triton.triton_process import (  # noqa: E402
     NOISE,
     OwnProcess,
@@ -21,80 +22,6 @@ from merlin_sim.serving.triton.triton_process import (  # noqa: E402
 )
 
 pytestmark = pytest.mark.timeout(300)
-# What it does at each of its starts: aborts, exits, hangs, serves; or dies and leaves a process
-# that nothing but SIGKILL ends.
-STAND_IN = """
-import json, os, signal, socket, socketserver, sys, time
-from http.server import BaseHTTPRequestHandler
-
-folder, *plan = sys.argv[1:]
-with open(f"{folder}/../starts", "a+") as starts:
-    starts.write(".")
-    starts.seek(0)
-    act = plan[min(len(starts.read()), len(plan)) - 1]
-if act == "abort":
-    os.kill(os.getpid(), 6)
-if act == "exit":
-    sys.exit(3)
-if act == "leave":
-    read, write = os.pipe()
-    if os.fork() == 0:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        with open(f"{folder}/../left", "w") as left:
-            left.write(str(os.getpid()))
-        os.write(write, b".")
-        time.sleep(300)
-    os.read(read, 1)
-    os.kill(os.getpid(), 11)
-if act == "hang":
-    time.sleep(300)
-os.mkdir(f"{folder}/probes")
-for model in ("ids", "events"):
-    with open(f"{folder}/probes/{model}.json", "w") as probe:
-        json.dump({"id": model}, probe)
-    with open(f"{folder}/probes/{model}.worker", "w") as worker:
-        worker.write(str(os.getpid()))
-
-class Ready(BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.send_response(200)
-        self.send_header("Content-Length", "10")
-        self.end_headers()
-        self.wfile.write(b"0123456789")
-
-    do_POST = do_GET
-    def address_string(self):
-        return ""
-    def log_message(self, *arguments):
-        pass
-
-doors = []
-for name in ("metrics", "grpc:1"):
-    doors.append(socket.socket(socket.AF_UNIX))
-    doors[-1].bind(f"{folder}/{name}")
-    doors[-1].listen()
-with socketserver.ThreadingUnixStreamServer(f"{folder}/http", Ready) as server:
-    server.serve_forever()
-"""
-
-
-class StandIn(Server):
-    """A server whose Triton does as it is told; nothing forks models."""
-
-    def plays(self, *plan: str) -> StandIn:
-        self.plan = plan
-        self.said: list[str] = []
-        self._say = self.said.append
-        return self
-
-    def _command(self, folder, token):
-        self.files = folder.parent
-        return [sys.executable, "-c", STAND_IN, str(folder), *self.plan]
-
-    def _start_fork_server(self):
-        command = [sys.executable, "-c", "import signal; signal.pause()"]
-        self._fork_server = OwnProcess(command, self._files.lock, 60)
 
 
 @pytest.fixture
