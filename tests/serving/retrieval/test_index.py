@@ -88,7 +88,8 @@ def test_groups_are_looked_at_until_enough_is_found(monkeypatch):
     np.testing.assert_allclose(cosines, np.einsum("qd,qnd->qn", queries, own), rtol=1e-4)
     again = ItemIndex.build([vectors], 16)
     np.testing.assert_array_equal(again.search(queries, 9)[0], index.search(queries, 9)[0])
-    index._groups.nprobe = fewer = index.looked_at - max(2, index.looked_at // 16)
+    groups = item_index.import_faiss().extract_index_ivf(index.faiss_index)
+    groups.nprobe = fewer = index.looked_at - max(2, index.looked_at // 16)
     items = vectors[np.random.default_rng(item_index.SEED).permutation(4000)[: item_index.QUERIES]]
     wanted = nearest(items, vectors, 50)
     assert item_index.share_found(index.search(items, 50)[0], wanted) < item_index.RECALL, fewer

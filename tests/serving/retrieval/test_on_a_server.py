@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import urllib.error
 import urllib.parse
 import urllib.request
 from collections import Counter
@@ -22,7 +21,7 @@ from held_server import until
 from in_process import answer, run
 from monitoring import ASKED, QUERIES, prometheus, reported_metrics
 from serving_process import reached, serving
-from triton_calls import infer, infer_events, metric
+from triton_calls import infer, infer_events, metric, post
 
 from merlin_sim.serving.encoder import EventEncoder
 from merlin_sim.serving.histories.open_store import open_store
@@ -45,17 +44,6 @@ caps: {cat_id: 3}
 diversity: 0.1
 """
 TOP, AGE = 7, 12
-
-
-def post(port, path, document):
-    """Send a document, or bytes as they are; the status and what was answered."""
-    body = document if isinstance(document, bytes) else json.dumps(document).encode()
-    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", body, method="POST")
-    try:
-        with urllib.request.urlopen(request, timeout=100) as response:
-            return response.status, json.loads(response.read())
-    except urllib.error.HTTPError as error:
-        return error.code, json.loads(error.read())
 
 
 @pytest.fixture(scope="module")
@@ -226,11 +214,8 @@ def test_a_browser_is_shown_what_a_user_should_see(server, offline, users):
 def test_a_bad_request_is_told_why(server):
     for request, message in (
         ({"user": 7}, "user: expected a string or null, received 7"),
-        ({"user": "A", "top": 501}, "top: expected a whole number from 1 to 500, as many items as"),
-        ({"user": "A"}, "needs the fact 'age' of the user"),
         ({"user": "A", "facts": {"age": "old"}}, "the rule for 'least_age': expected int64"),
         (b'"\xff"', "expected UTF-8, found byte 0xff"),
-        (b'{"user": "' + b"x" * 70_000 + b'"}', "expected a request of at most 65,536 bytes"),
     ):
         status, reported = post(server.http_port, "/recommend", request)
         assert status == 400 and message in reported["error"]

@@ -17,6 +17,7 @@ from merlin_sim.foundation.requests import RequestError
 from merlin_sim.serving.histories.open_store import open_store
 from merlin_sim.serving.histories.store import StoreError, parse_interaction
 from merlin_sim.serving.limits import UnavailableError
+from merlin_sim.serving.retrieval import recommender
 from merlin_sim.serving.retrieval.endpoint import (
     LONGEST,
     RecommendEndpoint,
@@ -188,20 +189,20 @@ def test_each_is_answered_by_its_version_and_counted(responder):
 def test_what_goes_wrong_with_one_is_not_the_others(responder, store, monkeypatch):
     """Whatever it is: a store that cannot be read, which is no fault of the request, or a fault."""
     texts = [json.dumps({"user": user}) for user in USERS]
-    choose, calls = Recommender._choose, count(1)  # from several threads
+    put, calls = recommender.put_in_order, count(1)  # from several threads
     read_all, unread = store.read_all, json.dumps(USERS[4])
 
-    def broken(self, *arguments):
+    def broken(*arguments):
         if next(calls) == 2:
             raise ValueError("of no use")
-        return choose(self, *arguments)
+        return put(*arguments)
 
     def read(users, newest):
         gone = StoreError("redis://10.0.0.7 is gone")
         pairs = zip(users, read_all(users, newest), strict=True)
         return [gone if user == unread else one for user, one in pairs]
 
-    monkeypatch.setattr(Recommender, "_choose", broken)
+    monkeypatch.setattr(recommender, "put_in_order", broken)
     monkeypatch.setattr(store, "read_all", read)
     found = respond(responder, texts)
     unavailable = found.pop(4)

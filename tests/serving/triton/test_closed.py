@@ -18,6 +18,7 @@ import pytest
 from in_process import answer
 from redis_server import redis_server
 from serving_process import reached, serving
+from triton_calls import post
 
 from merlin_sim.serving.histories.open_store import open_store
 from merlin_sim.serving.settings import ServerOptions
@@ -140,7 +141,7 @@ def test_a_stores_password_is_nowhere_to_be_read(servable, events, tmp_path):
             reported.append(str(found))
             assert answered(server, events[0])[0] == 200
             sent = {"user": "A", "item": "B", "time": 1}
-            status, found = post(server, "/histories", sent)
+            status, found = post(server.http_port, "/histories", sent)
             assert status == 503
             reported.append(str(found))
             process.terminate()
@@ -150,16 +151,6 @@ def test_a_stores_password_is_nowhere_to_be_read(servable, events, tmp_path):
     assert not [line for line in reported if SECRET in line]
 
 
-def post(server, path, document):
-    """Send a document over HTTP; status, and what was answered."""
-    url = f"http://127.0.0.1:{server.http_port}{path}"
-    try:
-        with urllib.request.urlopen(url, json.dumps(document).encode(), timeout=60) as response:
-            return response.status, json.load(response)
-    except urllib.error.HTTPError as error:
-        return error.code, json.load(error)
-
-
 def answered(server, event):
     tensor = {"name": "event", "shape": [1, 1], "datatype": "BYTES", "data": [json.dumps(event)]}
-    return post(server, "/v2/models/events/infer", {"inputs": [tensor]})
+    return post(server.http_port, "/v2/models/events/infer", {"inputs": [tensor]})

@@ -8,13 +8,12 @@ import http.client
 import itertools
 import json
 import socket
-import socketserver
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter
+from upstream import Answers, Upstream
 
 pytest.importorskip("aiohttp")
 from aiohttp import web  # noqa: E402
@@ -58,13 +57,11 @@ INFER = "/v2/models/events/infer"
 TOKEN = "a token of many characters"
 
 
-class Echo(BaseHTTPRequestHandler):
+class Echo(Answers):
     """Answers with what it got."""
 
-    protocol_version = "HTTP/1.1"
-
     def do_POST(self):
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = self.body()
         if body == b'"slow"':
             REACHED.set()
             GO_ON.wait(60)
@@ -75,23 +72,13 @@ class Echo(BaseHTTPRequestHandler):
         status, answer = ANSWERS.get(body, (200, json.dumps(found).encode()))
         if body == STUB and self.server.dies:
             status, answer = 500, STUB_IS_GONE
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(answer)))
-        self.send_header(JSON_LENGTH, "7")
-        self.end_headers()
-        self.wfile.write(answer)
+        self.respond(status, answer, **{JSON_LENGTH: "7"})
 
     do_GET = do_POST
 
     def finish(self):
         super().finish()
         GONE.set()
-
-    def address_string(self):
-        return "a socket in a folder"
-
-    def log_message(self, *arguments):
-        """Say nothing."""
 
 
 async def answered_here(front, body):
@@ -106,11 +93,6 @@ async def ask_model(front, body):
     return await front.infer("model", b'{"asked": ' + body + b"}")
 
 
-class Upstream(socketserver.ThreadingUnixStreamServer):
-    daemon_threads = True
-    dies = False
-
-
 class Behind:
     """A Triton as a front knows one, on sockets in a folder."""
 
@@ -118,9 +100,9 @@ class Behind:
         self.folder, self.has_answered = folder, False
         self.suspected = threading.Event()
         folder.mkdir()
-        self.servers = [Upstream(str(folder / name), Echo) for name in ("http", "metrics")]
+        self.servers = [Upstream(folder / name, Echo) for name in ("http", "metrics")]
         for server in self.servers:
-            threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+            server.dies = False
 
     def suspect(self):
         self.suspected.set()
@@ -131,8 +113,7 @@ class Behind:
 
     def close(self):
         for server in self.servers:
-            server.shutdown()
-            server.server_close()
+            server.close()
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from held_server import until
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.serving.triton.replicas import MOST_STARTS, PAUSE_SECONDS, Replicas
@@ -141,9 +142,7 @@ def test_a_version_answers_when_it_is_ready_and_the_one_before_is_let_go(world):
     assert world.replicas.active is second and world.replicas.serving.number == 2
     assert "version 2 answers, in place of 1" in world.said
     assert world.made[-1].version == 2  # another of it stands by
-    for thread in world.replicas._ending:
-        thread.join()
-    assert first.end_of == "let go"
+    until(lambda: first.end_of == "let go")
 
 
 def test_a_version_that_is_damaged_or_does_not_start_changes_nothing(world):

@@ -23,7 +23,6 @@ from merlin_sim.serving.limits import Limits
 from merlin_sim.serving.settings import ServerOptions
 from merlin_sim.serving.signatures import one_user_batch, plain_batch
 from merlin_sim.serving.triton.serve import Server
-from merlin_sim.serving.triton.server_files import ServerFiles
 from merlin_sim.serving.triton.triton_process import GRPC_SOCKET, HTTP, TOKEN_HEADER, ServerError
 from merlin_sim.serving.workers.protocol import WORKER_NAME, processes_of
 
@@ -37,6 +36,13 @@ PROTOCOLS = ["http", "grpc"]
 FREE = {"http_port": 0, "grpc_port": 0, "metrics_port": 0}
 
 
+def fork_server():
+    """The process from which the models of this process' server are forked."""
+    module = "merlin_sim.serving.workers.fork_server"
+    (found,) = (one for one in psutil.Process().children() if module in one.cmdline())
+    return found
+
+
 @pytest.fixture(scope="module")
 def server(servable):
     """One server for all questions; of whatever it has started nothing is left."""
@@ -45,7 +51,7 @@ def server(servable):
         yield running
         left = [
             process
-            for pid in (running.replicas.active.process.pid, running._fork_server.pid)
+            for pid in (running.replicas.active.process.pid, fork_server().pid)
             for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True))
         ]
     _, alive = psutil.wait_procs(left, timeout=60)
@@ -253,9 +259,10 @@ def test_each_model_is_loaded_twice_and_no_more(server):
         try:
             stubs = [one for one in tree if "python_backend_stub" in " ".join(one.cmdline())]
             workers = [one for one in tree if one.name() == WORKER_NAME]
+            flags = {word for one in tree for word in one.cmdline() if "shm-region-prefix" in word}
         except psutil.NoSuchProcess:  # a helper of a start, gone since
             return False
-        return len(stubs) == len(workers) == 4
+        return len(stubs) == len(workers) == 4 and len(flags) == 2  # each its own shared memory
 
     until(four_of_each)
 
@@ -346,7 +353,7 @@ ENDS = {
     "kill Triton": lambda server: psutil.Process(server.replicas.active.process.pid).kill(),
     "kill a worker": lambda server: worker_of(server).kill(),
     "stop a worker": lambda server: worker_of(server).send_signal(signal.SIGSTOP),
-    "kill the fork server": lambda server: psutil.Process(server._fork_server.pid).kill(),
+    "kill the fork server": lambda server: fork_server().kill(),
 }
 
 
@@ -389,18 +396,3 @@ def test_what_cannot_be_served_at_is_reported(servable):
         ServerOptions(http_port=70000, grpc_port=5, metrics_port=5, exit_timeout=0)
     for problem in ("`http_port` = 70000", "different", "`metrics_port` = 5", "exit_timeout"):
         assert problem in str(error.value)
-
-
-def test_servers_that_start_together_do_not_meet_in_shared_memory(servable):
-    """With one prefix for all, about every second pair of them crashed or hung."""
-    names = set()
-    for _ in range(2):
-        server = Server(servable, ServerOptions(**FREE))
-        server._files = ServerFiles()
-        try:
-            for folder in (server._files.next_replica(), server._files.next_replica()):
-                command = server._command(folder, "token")
-                names |= {flag for flag in command if "shm-region-prefix-name" in flag}
-        finally:
-            server._files.remove()
-    assert len(names) == 4

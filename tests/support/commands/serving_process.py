@@ -19,15 +19,6 @@ READY = re.compile(
 )
 
 
-def run_command(*arguments, **options) -> str:
-    """Run a command to its end; gives what it printed."""
-    result = subprocess.run(
-        [COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=240, **options
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    return result.stdout
-
-
 @contextmanager
 def serving(servable, *options, command=(COMMAND,), **popen) -> Iterator[subprocess.Popen]:
     """Start `merlin-sim serve` on free ports; whatever happens it is gone when the block ends.

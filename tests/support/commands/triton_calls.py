@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import urllib.error
+import urllib.request
 
 import numpy as np
 
@@ -42,6 +44,17 @@ def infer_events(server, protocol, events, output="scores"):
     return infer(server, protocol, "events", {"event": array}, output)
 
 
+def post(port, path, document):
+    """Send a document over HTTP, or bytes as they are; the status and what was answered."""
+    body = document if isinstance(document, bytes) else json.dumps(document).encode()
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", body, method="POST")
+    try:
+        with urllib.request.urlopen(request, timeout=100) as response:
+            return response.status, json.load(response)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
 def metric(server, name, **labels):
     """The value of one of the server's metrics."""
     values = _values(server, name, labels)
@@ -55,8 +68,6 @@ def is_counted(server, name, **labels):
 
 
 def _values(server, name, labels):
-    import urllib.request
-
     url = f"http://127.0.0.1:{server.metrics_port}/metrics"
     with urllib.request.urlopen(url, timeout=100) as response:
         lines = response.read().decode().splitlines()
