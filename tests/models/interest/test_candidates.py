@@ -1,14 +1,16 @@
-"""One user or many, with many candidates each: the scores of the plain batch."""
+"""One user or many, with many candidates each, and numbers, vectors and lists beside the ids."""
 
 from __future__ import annotations
+
+import functools
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from interest_kinds import build_kind
+from interest_kinds import MODELS, build_kind
+from merlin.schema import ColumnSchema, Schema, Tags
 
-from merlin_sim.models import DINModel
-from merlin_sim.models.din import DINBlock
+from merlin_sim.foundation.batch_names import HISTORY_END
 
 pytestmark = pytest.mark.slow
 
@@ -47,37 +49,23 @@ def assert_scores(model, one, plain):
 @pytest.mark.parametrize(
     ("kind", "form", "candidates", "history"),
     [
-        ("din", {}, 1, 5),
-        ("din_separate", {}, 7, 14),
+        ("din_counts", {}, 1, 5),
         ("sim", {"users": (9, 4)}, 7, 14),
-        *(("sim", {"intervals": True}, 5, history) for history in (0, 7, 10)),
+        ("sim", {"intervals": True}, 5, 0),
+        ("sim", {"intervals": True}, 5, 10),
     ],
 )
 def test_the_scores_of_one_user_are_those_of_the_plain_batch(
     kind, form, candidates, history, make_schema
 ):
     schema = make_schema(**form)
-    assert_scores(build_kind(kind, schema), *make_request(schema, candidates, history))
-
-
-@pytest.mark.parametrize("kind", ["din", "dien", "sim", "sim_hard", "eta", "sdim", "twin", "stca"])
-def test_users_with_as_many_candidates_each(kind, built, schema):
-    histories = (0, 1, 4, 9, 10)
-    requests = [make_request(schema, 3, history, seed=history) for history in histories]
-    users, plain = {}, {}
-    for together, place, times in ((users, 0, 1), (plain, 1, 3)):
-        for name in requests[0][place]:
-            parts = [request[place][name] for request in requests]
-            together[name] = tf.concat(parts, axis=0)
-            if name.endswith("__offsets"):
-                lengths = np.repeat(histories, times)
-                together[name] = tf.constant(np.cumsum([0, *lengths]), tf.int32)
-    assert_scores(built(kind), users, plain)
+    model = build_kind(kind, schema)
+    assert_scores(model, *make_request(schema, candidates, history))
     none, _ = make_request(schema, 0, 5)
-    assert built(kind).forward(none).logits.shape == (0, 1)
+    assert model.forward(none).logits.shape == (0, 1)
 
 
-@pytest.mark.parametrize("kind", ["sim_hard", "din_counts", "twin_separate"])
+@pytest.mark.parametrize("kind", ["sim_hard", "din_counts"])
 def test_in_a_graph_that_knows_neither_users_nor_candidates(kind, built, schema):
     one, plain = make_request(schema, 7, 5)
     signature = {n: tf.TensorSpec([None] * c.shape.rank, c.dtype) for n, c in one.items()}
@@ -89,26 +77,123 @@ def test_in_a_graph_that_knows_neither_users_nor_candidates(kind, built, schema)
     np.testing.assert_allclose(score(one), built(kind).forward(plain).logits, **CLOSE)
 
 
-@tf.keras.utils.register_keras_serializable(package="merlin_sim_tests")
-class DoubledBlock(DINBlock):
-    """A block of a user's own, which says nothing of candidates."""
-
-    def forward(self, features, training=False, with_objective=False):
-        outputs = super().forward(features, training, with_objective)
-        return outputs._replace(hidden=2.0 * outputs.hidden)
+WIDTH, LONGEST, GENRES = 3, 2, 5
+BESIDE = ("age", "taste", "price", "look", "genres")
 
 
-@tf.keras.utils.register_keras_serializable(package="merlin_sim_tests")
-class DoubledModel(DINModel):
-    body_type = DoubledBlock
+def with_numbers(schema):
+    """Numbers and a vector of the user, and of the target item; a list of the target item."""
+    domain = {"domain": {"min": 0, "max": GENRES, "name": "genres"}}
+
+    def numbers(name, *tags, width=None):
+        dims = None if width is None else (None, width)
+        kinds = [*tags, Tags.CONTINUOUS]
+        return ColumnSchema(name, dtype="float32", tags=kinds, dims=dims)
+
+    return schema + Schema(
+        [
+            numbers("age", "user_numerical", Tags.USER),
+            numbers("taste", "user_numerical", Tags.USER, width=WIDTH),
+            numbers("price", "target_item_numerical", Tags.ITEM),
+            numbers("look", "target_item_numerical", Tags.ITEM, width=WIDTH),
+            ColumnSchema(
+                "genres",
+                dtype="int64",
+                tags=["target_item_lists", Tags.ITEM, Tags.CATEGORICAL],
+                dims=(None, LONGEST),
+                properties=domain,
+            ),
+        ]
+    )
 
 
-def test_a_block_of_ones_own_has_the_scores_of_its_plain_batch(make_schema):
-    schema = make_schema(users=(9, 4))
-    model = DoubledModel.from_schema(schema, embedding_dim=4)
-    one, plain = make_request(schema, 7, 5)
-    assert_scores(model, one, plain)
-    model_of_parent = DINModel.from_schema(schema, embedding_dim=4)
-    model_of_parent.set_weights(model.get_weights())
-    expected = model.forward(plain).logits
-    assert np.abs(model_of_parent.forward(plain).logits - expected).max() > 1e-4
+def batch_of(users, candidates, seed=0, length=10):
+    """A batch of users x candidates, and the same as plain rows; the last user has no history."""
+    random = np.random.default_rng(seed)
+
+    def floats(*shape):
+        return random.normal(size=shape).astype(np.float32)
+
+    history = {
+        f"item_{i}{part}": random.integers(1, most + 1, (users, length))
+        for i, most in enumerate((20, 6))
+        for part in ("_hist", "_neg_hist")
+    }
+    for values in history.values():
+        values[-2:, :4], values[-1] = 0, 0
+    user = {
+        "user_0": random.integers(1, 10, users),
+        "age": floats(users),
+        "taste": floats(users, WIDTH),
+        **history,
+    }
+    target = {
+        "item_0": random.integers(1, 21, (users, candidates)),
+        "item_1": random.integers(1, 7, (users, candidates)),
+        "price": floats(users, candidates),
+        "look": floats(users, candidates, WIDTH),
+        "genres": random.integers(0, GENRES + 1, (users, candidates, LONGEST)),
+    }
+    rows = {name: np.repeat(values, candidates, axis=0) for name, values in user.items()}
+    rows |= {n: v.reshape(users * candidates, *v.shape[2:]) for n, v in target.items()}
+    grouped = {**user, **target, HISTORY_END: np.full((users, candidates), length, np.int32)}
+    return [{n: tf.constant(v) for n, v in columns.items()} for columns in (grouped, rows)]
+
+
+@pytest.fixture(scope="module")
+def built_with_numbers(make_schema):
+    return functools.cache(lambda kind: build_kind(kind, with_numbers(make_schema())))
+
+
+@pytest.mark.parametrize("kind", ["sim", "stca"])
+def test_every_one_of_them_counts_and_gets_its_gradient(kind, built_with_numbers):
+    model = built_with_numbers(kind)
+    _, rows = batch_of(3, 2)
+    before = model.forward(rows).logits.numpy()
+    for name in BESIDE:
+        values = rows[name]
+        changed = (values + 1) % (GENRES + 1) if name == "genres" else values + 1.0
+        after = model.forward({**rows, name: changed}).logits.numpy()
+        assert np.abs(after - before).max() > 1e-3, name
+    with tf.GradientTape() as tape:
+        losses, _ = model.compute_step(rows, tf.ones(6))
+    table = next(v for v in model.trainable_variables if "genres" in v.name)
+    gradient = tape.gradient(losses[0], table)
+    assert float(tf.norm(tf.convert_to_tensor(gradient))) > 0
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_users_x_candidates_get_the_scores_of_their_rows(kind, built_with_numbers):
+    """Also where what belongs to the interaction differs between candidates."""
+    grouped, rows = batch_of(4, 3)
+    _, others = batch_of(12, 1, seed=1)
+    for of_interaction in ((), ("taste", "age", "user_0")):
+        for name in of_interaction:
+            rows[name] = others[name]
+            grouped[name] = tf.reshape(others[name], [4, 3, *others[name].shape[1:]])
+        expected = built_with_numbers(kind).forward(rows).logits.numpy()
+        assert np.ptp(expected.reshape(4, 3), axis=1).min() > 1e-3
+        without_ends = {n: c for n, c in grouped.items() if n != HISTORY_END}
+        for columns in (grouped, without_ends):
+            logits = built_with_numbers(kind).forward(columns).logits
+            np.testing.assert_allclose(logits, expected, atol=1e-5)
+
+
+def test_columns_as_merlins_loader_gives_them(built_with_numbers):
+    def logits(columns):
+        return built_with_numbers("sim").forward(columns).logits
+
+    _, rows = batch_of(4, 1)
+    as_merlin = dict(rows)
+    for name in ("look", "genres", "taste"):
+        as_merlin[name] = rows[name][..., tf.newaxis]
+    for name in ("age", "price"):
+        as_merlin[name] = rows[name][:, tf.newaxis]
+    np.testing.assert_allclose(logits(as_merlin), logits(rows), atol=1e-6)
+    # A list's places do not matter, and zeros are none.
+    left, right, twice = (
+        {**rows, "genres": tf.constant([genres] * 4, tf.int64)}
+        for genres in ([0, 3], [3, 0], [3, 3])
+    )
+    for columns in (right, twice):
+        np.testing.assert_allclose(logits(columns), logits(left), atol=1e-6)

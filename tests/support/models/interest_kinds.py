@@ -6,20 +6,24 @@ import tensorflow as tf
 
 from merlin_sim.models import build_model
 
+SIM = {"long_seq_length": 7, "top_k": 3}
 OPTIONS = {
     "din": {},
     "din_activation_unit": {"attention": "activation_unit"},
-    "dien": {"long_seq_length": 7},
-    "dien_similarity": {"long_seq_length": 7, "history_similarity": True},
-    "sim": {"long_seq_length": 7, "top_k": 3},
-    "sim_hard": {"long_seq_length": 7, "top_k": 2, "search": "hard", "category_feature": "item_1"},
-    "sim_similarity": {"long_seq_length": 7, "top_k": 3, "history_similarity": True},
-    "din_separate": {"separate_attention": True},
-    "sim_separate": {"long_seq_length": 7, "top_k": 3, "separate_attention": True},
-    "twin_separate": {"long_seq_length": 7, "top_k": 3, "heads": 2, "separate_attention": True},
-    "sim_heads": {"long_seq_length": 7, "top_k": 3, "heads": 2},
     "din_counts": {"history_counts": True, "attention_sums": True, "history_similarity": True},
-    "eta": {"long_seq_length": 7, "top_k": 3, "heads": 2, "history_counts": True},
+    "dien": {"long_seq_length": 7},
+    "sim": SIM,
+    "sim_hard": {"long_seq_length": 7, "top_k": 2, "search": "hard", "category_feature": "item_1"},
+    "sim_heads": {**SIM, "heads": 2},
+    "sim_separate": {**SIM, "separate_attention": True, "history_similarity": True},
+    "sim_summary": {
+        "long_seq_length": 4,
+        "top_k": 3,
+        "history_prototypes": 3,
+        "recent_length": 6,
+        "history_counts": True,
+    },
+    "eta": {**SIM, "heads": 2, "history_counts": True},
     "sdim": {
         "long_seq_length": 7,
         "hashes": 6,
@@ -36,14 +40,6 @@ OPTIONS = {
     },
     "stca": {"heads": 2, "position_buckets": 3},
     "stca_summary": {"heads": 2, "history_prototypes": 3, "recent_length": 4},
-    "sim_summary": {
-        "long_seq_length": 4,
-        "top_k": 3,
-        "history_prototypes": 3,
-        "recent_length": 6,
-        "history_counts": True,
-    },
-    "dien_summary": {"long_seq_length": 3, "history_prototypes": 3, "recent_length": 6},
 }
 MODELS = tuple(kind for kind in OPTIONS if "_" not in kind)
 
