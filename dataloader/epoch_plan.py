@@ -44,6 +44,7 @@ class RankRows:
     """One array per batch: positions in the concatenation of ``spans``."""
 
 
+@dataclass(eq=False)
 class EpochPlan:
     """The order of one epoch over ``part_rows`` (the number of rows of each row group).
 
@@ -71,30 +72,23 @@ class EpochPlan:
         least_steps: steps at least, of which the last ones may have no rows.
     """
 
-    def __init__(
-        self,
-        part_rows: Sequence[int],
-        global_batch_size: int,
-        shuffle: bool,
-        seed: int = 0,
-        epoch: int = 0,
-        window_rows: int = 65536,
-        drop_last: bool = False,
-        least_steps: int = 0,
-    ) -> None:
-        self.least_steps = least_steps
-        self.global_batch_size = global_batch_size
-        self.shuffle = shuffle
-        self.seed = seed
-        self.epoch = epoch
-        self.drop_last = drop_last
-        self.rows = int(sum(part_rows))
-        self.part_order = np.arange(len(part_rows), dtype=np.int64)
-        if shuffle:
+    part_rows: Sequence[int]
+    global_batch_size: int
+    shuffle: bool
+    seed: int = 0
+    epoch: int = 0
+    window_rows: int = 65536
+    drop_last: bool = False
+    least_steps: int = 0
+
+    def __post_init__(self) -> None:
+        self.rows = int(sum(self.part_rows))
+        self.part_order = np.arange(len(self.part_rows), dtype=np.int64)
+        if self.shuffle:
             self._random(0, 0).shuffle(self.part_order)
-        ordered = np.asarray(part_rows, dtype=np.int64)[self.part_order]
+        ordered = np.asarray(self.part_rows, dtype=np.int64)[self.part_order]
         self.part_starts: Rows = np.concatenate([[0], np.cumsum(ordered)]).astype(np.int64)
-        self.window_batches = max(2, window_rows // global_batch_size)
+        self.window_batches = max(2, self.window_rows // self.global_batch_size)
 
     @property
     def steps(self) -> int:
