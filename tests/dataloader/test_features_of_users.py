@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from weakref import WeakValueDictionary
 
 import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
 from click.testing import CliRunner
-from gpu_kernels import assert_compiled_alike, without_gpu_kernel
+from gpu_kernels import assert_made_alike
 
-from merlin_sim.dataloader import loader as loaders
-from merlin_sim.dataloader import sample_columns, sample_loader, user_rows
 from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.gpu_forms import gpu_forms
@@ -49,20 +46,14 @@ COUNTS = FEATURES.replace(
     "[count, target]\n  brand: [target, recency]", "[count, popularity, recency]"
 )
 COUNTS = COUNTS.replace("[shelf]", "[what, brand]")
-WITHOUT_ENCODINGS = FEATURES[: FEATURES.index("encodings:")]
 KINDS = {
     "labels": (
         FEATURES,
         ["--label_column", "clicked", "--negatives", "uniform", "--negatives_per_positive", "2"],
     ),
     "all taken": (COUNTS, ["--negatives_not_in_history"]),
-    "behaviours": (
-        WITHOUT_ENCODINGS,
-        ["--behaviour_column", "did", "--history_behaviours", "view,cart"]
-        + ["--target_behaviours", "cart,buy"],
-    ),
     "behaviours and labels": (
-        WITHOUT_ENCODINGS,
+        FEATURES[: FEATURES.index("encodings:")],
         ["--behaviour_column", "did", "--history_behaviours", "view", "--label_column", "clicked"]
         + ["--order_of_equal_times", "log"],
     ),
@@ -72,7 +63,7 @@ KINDS = {
 @pytest.fixture(scope="module")
 def log(tmp_path_factory):
     random = np.random.default_rng(11)
-    users, items = 40, 60
+    users, items = 30, 60
     who = np.repeat(np.arange(users), random.integers(3, 30, users))
     rows = len(who)
     what = random.integers(0, items, rows)
@@ -111,15 +102,15 @@ WHO += ["--max_sequence_length", LENGTH]
 
 @pytest.fixture(scope="module")
 def datasets(log, tmp_path_factory):
-    """Both layouts of a kind of log, by its name; ``moving``: items change their shelf."""
+    """Both layouts of a kind of log, by its name; with labels, items change their shelf."""
 
     @functools.cache
-    def both(kind, moving=False):
+    def both(kind):
         root = tmp_path_factory.mktemp("datasets")
         features, options = KINDS[kind]
         (root / "features.yaml").write_text(features)
         frame = pd.read_parquet(log)
-        if moving:
+        if kind == "labels":
             frame["shelf"] = (frame["what"] + (frame["when"] > 1_700_070_000)) % 5
         frame.to_parquet(root / "log.parquet")
         given = [*WHO, "--user_feature_columns", "country", "--features", root / "features.yaml"]
@@ -143,7 +134,7 @@ def loader_of(dataset, mapping="train", candidates=None, shuffle=False, **option
 def rows_of(loader):
     """All samples, one line of numbers each, sorted; of rows, what a candidate sees."""
     found = []
-    channels = loader.channels
+    channels = loader.directory.channels
     for columns, labels, *weights in loader:
         columns = {name: values.numpy() for name, values in columns.items()}
         made = columns if not weights else each_candidate(columns, labels.shape, channels)
@@ -180,66 +171,29 @@ def each_candidate(columns, shape, channels):
     return made
 
 
-def with_channels(loader, dataset):
-    loader.channels = dataset.channels
-    return loader
-
-
-@pytest.fixture(scope="module")
-def stored_rows(datasets):
-    """The rows of a layout whose samples are stored, read once."""
-
-    @functools.cache
-    def read(kind, moving, mapping):
-        _, samples = datasets(kind, moving)
-        return rows_of(with_channels(loader_of(samples, mapping), samples))
-
-    return read
-
-
-@pytest.mark.parametrize(
-    ("kind", "moving"),
-    [
-        ("all taken", False),
-        ("behaviours and labels", False),
-        ("labels", True),
-        ("behaviours", True),
-    ],
-)
-def test_rows_of_users_are_the_samples_that_are_stored(datasets, stored_rows, kind, moving):
-    users, _ = datasets(kind, moving)
-    for mapping in ("train", "test" if moving else "validation"):  # of test, candidates do it too
-        made = rows_of(with_channels(loader_of(users, mapping), users))
-        np.testing.assert_array_equal(made, stored_rows(kind, moving, mapping))
-
-
-@pytest.mark.parametrize(
-    ("kind", "memory"), [("all taken", 4096), ("behaviours and labels", 0.005)]
-)
-def test_candidates_are_the_rows_and_see_what_those_see(datasets, stored_rows, kind, memory):
-    users, _ = datasets(kind)
-    candidates = 6 * users.users.samples_per_position
-    for mapping in ("train", "test"):
-        loader = loader_of(users, mapping, candidates, shuffle=True, data_memory_mb=memory)
-        stored = stored_rows(kind, False, mapping)
-        np.testing.assert_array_equal(rows_of(with_channels(loader, users)), stored)
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_of_users_are_the_samples_that_are_stored_and_candidates_see_what_those_see(
+    datasets, kind
+):
+    users, samples = datasets(kind)
+    of_position, memory = users.users.samples_per_position, 0.005 if "taken" in kind else 4096
+    candidates = of_position if kind == "labels" else 6 * of_position
+    for mapping in users.spec.source_spec:
+        stored = rows_of(loader_of(samples, mapping))
+        if mapping == "validation":
+            loader = loader_of(users, mapping)
+        else:
+            loader = loader_of(users, mapping, candidates, shuffle=True, data_memory_mb=memory)
+        np.testing.assert_array_equal(rows_of(loader), stored)
         assert loader.samples == len(stored)
+    if kind == "labels":
+        with pytest.raises(MerlinSimError, match="`candidates` should be 3.* histories hold shelf"):
+            loader_of(users, candidates=6)
 
 
-def test_where_ids_of_items_change_a_row_has_one_position(datasets, stored_rows):
-    users, _ = datasets("labels", moving=True)
-    loader = with_channels(loader_of(users, candidates=3), users)
-    stored = stored_rows("labels", True, "train")
-    np.testing.assert_array_equal(rows_of(loader), stored)
-    with pytest.raises(MerlinSimError, match="`candidates` should be 3.* histories hold shelf"):
-        loader_of(users, candidates=6)
-
-
-@pytest.mark.parametrize(("kind", "moving"), [("labels", True), ("all taken", False)])
-def test_eager_graph_and_xla_give_the_same_numbers(datasets, kind, moving):
-    users, _ = datasets(kind, moving)
-    loader = loader_of(users, candidates=users.users.samples_per_position, shuffle=True)
-    assert_compiled_alike(loader.make, next(loader.inputs()))
+def test_eager_graph_and_xla_give_the_same_numbers_and_a_gpu_has_kernels(datasets):
+    users, _ = datasets("labels")
+    assert_made_alike(lambda: loader_of(users, candidates=3, shuffle=True), at_least=60)
 
 
 def test_all_that_interactions_take_on_a_gpu_is_counted(datasets):
@@ -250,20 +204,8 @@ def test_all_that_interactions_take_on_a_gpu_is_counted(datasets):
     assert sum(tensor.dtype.size for tensor in taken.values()) <= rows.bytes_of_interaction
 
 
-def test_a_gpu_has_a_kernel_for_all_that_is_as_large_as_a_batch(datasets, monkeypatch):
-    for module in (sample_columns, user_rows):
-        monkeypatch.setattr(module, "id_type", lambda largest: tf.int64)
-    monkeypatch.setattr(loaders, "_resident", WeakValueDictionary())
-    monkeypatch.setattr(sample_loader, "_made", WeakValueDictionary())
-    users, _ = datasets("labels", moving=True)
-    loader = loader_of(users, candidates=3)
-    given = next(loader.inputs())
-    graph = tf.function(loader.make, autograph=False).get_concrete_function(given).graph
-    assert without_gpu_kernel(graph, at_least=60) == []
-
-
 def test_ranks_and_restarts_change_nothing(datasets):
-    users, _ = datasets("labels", moving=True)
+    users, _ = datasets("labels")
     names = users.schema.column_names
 
     def batches(rank, ranks, first=0):
@@ -273,12 +215,8 @@ def test_ranks_and_restarts_change_nothing(datasets):
 
     whole, loader = batches(0, 1)
     assert batches(0, 1, 3)[0] == whole[3:]
-    parts = [batches(rank, 2)[1] for rank in range(2)]
-    rows = [rows_of(with_channels(part, users)) for part in parts]
-    joined = np.concatenate(rows)
-    np.testing.assert_array_equal(
-        joined[np.lexsort(joined.T)], rows_of(with_channels(loader, users))
-    )
+    joined = np.concatenate([rows_of(batches(rank, 2)[1]) for rank in range(2)])
+    np.testing.assert_array_equal(joined[np.lexsort(joined.T)], rows_of(loader))
 
 
 def digest(batch):
@@ -313,7 +251,7 @@ def test_users_without_a_history_have_samples_too(tmp_path, monkeypatch):
         found = None
         for candidates, memory in ((None, 1e-5), (4, 4096)):
             loader = loader_of(dataset, mapping, candidates, data_memory_mb=memory)
-            rows = rows_of(with_channels(loader, dataset))
+            rows = rows_of(loader)
             found = rows if found is None else found
             assert len(rows) == shown + 2 * taken
             np.testing.assert_array_equal(rows, found)

@@ -27,6 +27,7 @@ from small_logs import (
     write_files,
     write_sim_dataset,
 )
+from warm import warm
 
 from merlin_sim.dataloader.background import Background
 from merlin_sim.dataloader.open_loader import open_loader
@@ -131,8 +132,7 @@ def test_batches_come_from_threads_that_end_with_the_epoch(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("own, memory", [(False, 0), (True, 100)])
-def test_whoever_drops_an_iterator_leaves_no_thread_and_no_data(tmp_path, monkeypatch, own, memory):
+def test_whoever_drops_an_iterator_leaves_no_thread_and_no_data(tmp_path, monkeypatch):
     kept = []
     read = StoredRows.read
 
@@ -144,13 +144,9 @@ def test_whoever_drops_an_iterator_leaves_no_thread_and_no_data(tmp_path, monkey
     monkeypatch.setattr(StoredRows, "read", watched)
     before = set(threading.enumerate())
     dataset = open_dataset(write_files(tmp_path, [[50] * 4]))
-    for _ in range(2):
+    for begin, memory in ((lambda loader: next(iter(loader)), 0), (next, 100)):
         loader = RowLoader(dataset, 5, window_rows=10, shuffle=True, data_memory_mb=memory)
-        if own:
-            next(loader)
-        else:
-            for _ in loader:  # noqa: B007
-                break
+        begin(loader)
         del loader
     assert no_more_than(before)
     gc.collect()
@@ -191,7 +187,6 @@ def test_a_step_is_given_batches_of_one_size_and_traced_once(tmp_path):
 
 @pytest.mark.slow
 def test_memory_is_flat_over_epochs_and_far_below_the_dataset(tmp_path):
-    """In a process of its own, with one arena: pieces that allocators keep are not the loader's."""
     table = make_table(1000).drop_columns(["not_asked_for", "history"])
     table = table.append_column("history", [[np.ones(2000, np.int64)] * 1000])  # 16 MB a row group
     path = tmp_path / "part.0.parquet"
@@ -201,38 +196,28 @@ def test_memory_is_flat_over_epochs_and_far_below_the_dataset(tmp_path):
     schema = make_schema()
     fed_schema = Schema([schema["label"], schema["item"], schema["history"]])
     TensorflowMetadata.from_merlin_schema(fed_schema).to_proto_text_file(str(tmp_path))
-    plain = ["env", "MALLOC_ARENA_MAX=1", "ARROW_DEFAULT_MEMORY_POOL=system"]
-    done = run([*plain, sys.executable, str(WORKER), str(path)])
+    done = run(warm(str(WORKER), str(path)))
     assert done.returncode == 0, done.stderr
     fed = json.loads(done.stdout.splitlines()[-1])
-    assert fed["batches"] == [96] * 3
-    assert max(fed["peaks"][1:]) - fed["peaks"][0] < 100e6
+    assert fed["batches"] == [96] * 2
+    assert fed["peaks"][1] - fed["peaks"][0] < 100e6
     assert max(fed["peaks"]) - fed["before"] < 24 * 16e6 / 2
 
 
-@pytest.mark.slow
 def test_it_feeds_keras_fit_for_exactly_its_epochs(tmp_path):
-    dataset = open_dataset(write_files(tmp_path, [[33, 20]]))
-    loader = RowLoader(dataset, 8, shuffle=True)
     seen = []
 
     class Model(tf.keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.dense = tf.keras.layers.Dense(1, activation="sigmoid")
+        def train_step(self, data):
+            seen.extend(data[0]["row"].numpy().tolist())
+            return {"loss": 0.0}
 
-        def call(self, inputs):
-            tf.py_function(lambda rows: seen.extend(rows.numpy().tolist()), [inputs["row"]], [])
-            history = tf.cast(inputs["history"], tf.float32)
-            return self.dense(history)
-
+    loader = RowLoader(open_dataset(write_files(tmp_path, [[33, 20]])), 8, shuffle=True)
     model = Model()
-    model.compile("sgd", "binary_crossentropy")
-    history = model.fit(loader, epochs=3, verbose=0)
-    assert len(history.history["loss"]) == 3
+    model.compile(run_eagerly=True)
+    assert len(model.fit(loader, epochs=3, verbose=0).history["loss"]) == 3
     assert loader.epoch == 3
-    counts = np.bincount(seen, minlength=53)
-    assert counts.min() >= 3 and counts.max() <= 4  # Keras looks at one batch before it begins
+    assert np.bincount(seen, minlength=53).tolist() == [3] * 53
 
 
 FED = ["clicked", "who", "thing"]
@@ -265,8 +250,7 @@ def stored(dataset):
 def test_files_are_read_in_the_order_of_the_spec_and_a_name_is_no_pattern(dataset):
     orders = [
         ["part.2.parquet", "part.0.parquet", "part.1.parquet"],
-        ["part.0.parquet", "../train/part.1.parquet", "part.2.parquet"],
-        ["part.1.parquet", "./part.2.parquet", "part.0.parquet"],
+        ["part.0.parquet", "../train/part.1.parquet", "./part.2.parquet"],
     ]
     patterns = ("part[01].parquet", "part?.parquet", "part*.parquet")
     train = dataset.path / "train"

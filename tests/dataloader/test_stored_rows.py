@@ -114,32 +114,6 @@ def test_an_id_that_statistics_deny_is_found(tmp_path):
         list(RowLoader(open_dataset([str(path)]), 8))
 
 
-@pytest.mark.parametrize(("version", "compression"), [("1.0", "snappy"), ("2.0", "none")])
-def test_damaged_bytes_are_refused_or_read_and_never_crash(tmp_path, version, compression):
-    random = np.random.default_rng(1)
-    histories = [random.integers(0, 50, random.integers(0, 40)).tolist() for _ in range(60)]
-    options = {"data_page_version": version, "compression": compression, "data_page_size": 300}
-    path = write(tmp_path / "file", histories, **options)
-    data = path.read_bytes()
-    chunk = pq.ParquetFile(path).metadata.row_group(0).column(1)
-    start = chunk.dictionary_page_offset
-    outcomes = set()
-    for _ in range(100):
-        changed = bytearray(data)
-        for place in random.integers(0, chunk.total_compressed_size, random.integers(1, 5)):
-            changed[start + place] = random.integers(0, 256)
-        path.write_bytes(changed)
-        try:
-            (piece,) = read(path, ["history"])
-        except DataError as error:
-            outcomes.add(str(error))
-            continue
-        offsets = piece["history"].offsets
-        assert len(offsets) == 61 and offsets[-1] == len(piece["history"].values)
-        assert (np.diff(offsets) >= 0).all()
-    assert len(outcomes) > 5
-
-
 def test_a_damaged_page_and_pages_that_would_end_behind_the_file(tmp_path):
     path = write_files(tmp_path, [[2000, 2000]])[0]
     start = pq.ParquetFile(path).metadata.row_group(1).column(3).data_page_offset
@@ -172,41 +146,17 @@ def _varint(number: int) -> bytes:
     return bytes([*found, number])
 
 
-@pytest.mark.slow
-def test_damaged_footers_are_refused_or_read(tmp_path):
-    """Bits of a footer changed in turn: the same rows, or a message that names the file."""
+def test_a_footer_whose_name_of_a_column_is_no_text_is_refused(tmp_path):
     dataset = DatasetDirectory.open(write_sim_dataset(tmp_path / "dataset", (30,), (20,)))
     path = dataset.files("train")[0]
     data = path.read_bytes()
-    names = dataset.schema.column_names
-
-    def rows():
-        loader = open_loader(dataset, "train", names, 10, Ranks())
-        return [inputs["thing_seen"].numpy().tolist() for inputs, _ in loader]
-
-    expected, outcomes = rows(), set()
-    length = int.from_bytes(data[-8:-4], "little")
-    random = np.random.default_rng(4)
-    for place in random.permutation(np.arange(len(data) - 8 - length, len(data)))[:80]:
-        changed = bytearray(data)
-        changed[place] ^= 1 << random.integers(8)
-        path.write_bytes(changed)
-        try:
-            fed = rows()
-        except MerlinSimError as error:
-            assert "part.0.parquet" in str(error)
-            outcomes.add(str(error))
-        else:
-            assert fed == expected
-    assert len(outcomes) > 20
-    # A column's name that is no text.
-    footer = len(data) - 8 - length
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
     in_schema, in_row_group = data.index(b"thing_seen", footer), data.rindex(b"thing_seen")
     assert in_schema < in_row_group
     for place in (in_row_group, in_schema):
         path.write_bytes(data[:place] + b"\xff" + data[place + 1 :])
         with pytest.raises(MerlinSimError, match="part.0.parquet cannot be read as parquet"):
-            open_loader(dataset, "train", names, 10, Ranks())
+            open_loader(dataset, "train", dataset.schema.column_names, 10, Ranks())
     with pytest.raises(MerlinSimError, match="part.0.parquet"):
         DatasetDirectory.open(tmp_path / "dataset")
 

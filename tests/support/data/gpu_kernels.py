@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import kernels
+
+from merlin_sim.foundation.gpu_forms import gpu_forms
 
 NO_WORK = ("Placeholder", "Const", "While", "StatelessWhile")
 
@@ -50,13 +54,20 @@ def _on_gpu(operation, outputs):
     return False
 
 
-def assert_compiled_alike(make: Any, given: Any) -> None:
-    """Hold what a graph, and one that XLA compiles, make to what is made eagerly."""
-    eager = make(given)
-    for xla in (False, True):
-        compiled = tf.function(make, autograph=False, jit_compile=xla)(given)
-        tf.nest.map_structure(
-            lambda one, other: np.testing.assert_array_equal(one.numpy(), other.numpy()),
-            eager,
-            compiled,
-        )
+def assert_made_alike(loader_of: Callable[[], Any], at_least: int) -> None:
+    """Hold what a graph, and one that XLA compiles, make of a step to what is made eagerly.
+
+    All in a GPU's forms: of the graph's operations at least so many are as large as a batch, and
+    all of those have kernels for a GPU.
+    """
+    gc.collect()  # what other loaders keep has a processor's types
+    with gpu_forms(True):
+        loader = loader_of()
+        given = next(loader.inputs())
+        eager = loader.make(given)
+        in_graph = tf.function(loader.make, autograph=False)
+        compiled = tf.function(loader.make, autograph=False, jit_compile=True)
+        for made in (in_graph(given), compiled(given)):
+            tf.nest.map_structure(np.testing.assert_array_equal, made, eager)
+        graph = in_graph.get_concrete_function(given).graph
+    assert without_gpu_kernel(graph, at_least) == []
