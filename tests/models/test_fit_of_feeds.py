@@ -113,7 +113,7 @@ def test_users_are_told_of_as_their_rows_are_and_each_sample_counts_once(tmp_pat
     model.optimizer.learning_rate = 0.0
 
     def rows(mapping):
-        return open_loader(dataset, mapping, dataset.schema.column_names, 8, Ranks())
+        return open_loader(dataset, mapping, dataset.schema.column_names, 64, Ranks())
 
     scores = model.predict(dataset, batch_size=20)
     assert scores.shape == (2 * len(OF_USERS), 1)

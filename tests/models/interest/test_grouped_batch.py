@@ -109,6 +109,7 @@ def test_a_batch_of_fillers_alone_is_no_loss(schema, built):
     assert not any(np.any(gradient) for gradient in gradients)
 
 
+@pytest.mark.slow
 def test_candidates_without_ends_train_as_rows_that_repeat_their_user(schema, built):
     columns, labels = grouped_batch(schema)
     shared = {n: c[:, -LENGTH:] if "hist" in n else c for n, c in columns.items()}
@@ -137,6 +138,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.slow
 def test_a_batch_of_another_form_is_refused(make_schema, built, schema):
     with_times = make_schema(intervals=True)
     models = {

@@ -156,6 +156,7 @@ def test_three_heads_train_evaluate_predict_save_and_load(
         np.testing.assert_allclose(found, part, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_label_has_the_published_objective_and_the_others_their_own(
     schema_of_targets, schema, make_columns, as_batch
 ):
