@@ -31,13 +31,15 @@ RECORD_PROPERTY = "merlin_sim_column"
 def schema_to_text(schema: Schema) -> str:
     """Return the schema as the text of a schema.pbtxt."""
     columns = list(schema.column_schemas.values())
+    found, text = _written(columns)
     written = []
-    for column, (writable, seen) in zip(columns, _written(columns), strict=True):
+    for column, (writable, seen) in zip(columns, found, strict=True):
         if not same_column(seen, column):
             record = json.dumps(to_record(column), ensure_ascii=False)
             writable = with_properties(writable, {RECORD_PROPERTY: record})
+            text = None
         written.append(writable)
-    return _to_text(Schema(written))
+    return _to_text(Schema(written)) if text is None else text
 
 
 def schema_from_text(text: str) -> Schema:
@@ -98,22 +100,28 @@ def _to_text(schema: Schema) -> str:
     return text
 
 
-def _through_merlin(columns: list[ColumnSchema]) -> list[ColumnSchema]:
-    schema = TensorflowMetadata.from_proto_text(_to_text(Schema(columns))).to_merlin_schema()
+def _through_merlin(columns: list[ColumnSchema]) -> tuple[list[ColumnSchema], str]:
+    """Return columns as Merlin reads what it writes of them, and what it writes."""
+    text = _to_text(Schema(columns))
+    schema = TensorflowMetadata.from_proto_text(text).to_merlin_schema()
     seen = list(schema.column_schemas.values())
     if len(seen) != len(columns):
         raise ValueError("columns have one name")
-    return seen
+    return seen, text
 
 
-def _written(columns: list[ColumnSchema]) -> list[tuple[ColumnSchema, ColumnSchema]]:
-    """Return each column as it can be written, and as Merlin then reads it.
+def _written(
+    columns: list[ColumnSchema],
+) -> tuple[list[tuple[ColumnSchema, ColumnSchema]], str | None]:
+    """Return each column as it can be written, and as Merlin then reads it; and their text.
 
-    All go through Merlin together, and each by itself only where one of them cannot.
+    All go through Merlin together, and each by itself, without a text of all, only where one of
+    them cannot.
     """
     with contextlib.suppress(Exception):
-        return list(zip(columns, _through_merlin(columns), strict=True))
-    return [_written_alone(column) for column in columns]
+        seen, text = _through_merlin(columns)
+        return list(zip(columns, seen, strict=True)), text
+    return [_written_alone(column) for column in columns], None
 
 
 def _written_alone(column: ColumnSchema) -> tuple[ColumnSchema, ColumnSchema]:
@@ -122,7 +130,7 @@ def _written_alone(column: ColumnSchema) -> tuple[ColumnSchema, ColumnSchema]:
     bare = from_record({**to_record(column), "properties": {}})
     for candidate in (column, with_properties(bare, domain), bare):
         with contextlib.suppress(Exception):
-            return candidate, _through_merlin([candidate])[0]
+            return candidate, _through_merlin([candidate])[0][0]
     raise MerlinSimError(f"column {column.name!r} cannot be written to {SCHEMA_FILE}")
 
 
@@ -137,7 +145,7 @@ def _restored(columns: list[ColumnSchema]) -> list[ColumnSchema]:
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             continue  # a property of another tool
         found[index] = without_property(column, RECORD_PROPERTY)
-    read = _written(list(originals.values()))
+    read, _ = _written(list(originals.values()))
     for (index, original), (_, seen) in zip(originals.items(), read, strict=True):
         if same_column(seen, found[index]):
             found[index] = original

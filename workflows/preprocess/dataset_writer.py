@@ -26,9 +26,11 @@ from ...foundation.exceptions import MerlinSimError
 from ...foundation.files import whole_file
 from ...foundation.process_wide import quiet_merlin
 from ...foundation.progress import Narrator, Silence
-from ...schemas.dataset import natural_order, write_documents
+from ...schemas.dataset import DatasetDirectory, natural_order, write_documents
 from ...schemas.days_since import NEVER, SECONDS_OF_DAY, days_of
+from ...schemas.feature_spec import FeatureSpec
 from ...schemas.item_table import ID
+from ...schemas.merlin_schema import to_merlin_schema
 from ...schemas.users_layout import JOINS, POSITIVE, SAMPLE, USERS, UsersLayout
 from ..behaviour_columns import BehaviourColumns
 from ..dataset_spec import EVENTS, ITEM_CHANGES, users_spec
@@ -341,10 +343,20 @@ class DatasetWriter:
             more = self._item_columns() if name == columns.item else {}
             vocabularies.write(name, keys_of(self.workflow, name), **more)
 
+    @property
+    def spec(self) -> FeatureSpec:
+        """What the users' rows are."""
+        return users_spec(self.group.samples_schema(), self.layout, self.files)
+
+    @property
+    def users(self) -> DatasetDirectory:
+        """The users' rows and the vocabularies beside them, once both are written."""
+        spec = self.spec
+        return DatasetDirectory(self.directory, spec, to_merlin_schema(spec))
+
     def write_documents(self) -> None:
         """Write the spec and the schema."""
-        spec = users_spec(self.group.samples_schema(), self.layout, self.files)
-        write_documents(self.directory, spec)
+        write_documents(self.directory, self.spec)
 
 
 def keys_of(workflow: nvt.Workflow, domain: str) -> pa.Array:

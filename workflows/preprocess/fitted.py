@@ -27,7 +27,6 @@ from merlin.schema import Schema
 from ...foundation.digest import DIGEST
 from ...foundation.exceptions import DatasetWarning, MerlinSimError
 from ...foundation.files import copy_directory, read_json, staged_directory
-from ...schemas.dataset import DatasetDirectory
 from ...schemas.fitted_record import (
     HISTORIES,
     OF_HISTORIES,
@@ -226,10 +225,7 @@ class FittedWorkflow:
             writer = DatasetWriter(workflow, rows, Path(directory), SingleProcess())
             writer.write_users().refuse_counted(writer.group, "the log", [mapping])
             copy_directory(self.vocabularies.directory, Path(directory) / CATEGORIES)
-            writer.write_documents()
-            made = SamplesOfUsers(
-                AllUsers(DatasetDirectory.open(directory)), mapping, self.rules.pad
-            )
+            made = SamplesOfUsers(AllUsers(writer.users), mapping, self.rules.pad)
             return frame_from_arrow(pa.concat_tables(map(made.table, range(len(made.files)))))
 
 

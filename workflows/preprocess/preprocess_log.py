@@ -423,7 +423,8 @@ class _Run:
         else:
             assert settings.fitted is not None
             copy_directory(settings.fitted.vocabularies.directory, directory / CATEGORIES)
-        writer.write_documents()
+        if settings.layout != SAMPLES:  # which are described with their own files
+            writer.write_documents()
         self._write_histories()
         grown_from = settings.fitted if settings.grow else None
         fitted = workflow
@@ -440,7 +441,7 @@ class _Run:
         write_fitted(directory, fitted, kept, grown_from)
         summary.rows = written.rows
         if settings.layout == SAMPLES:
-            self._write_samples(group.rules)
+            self._write_samples(writer.users, group.rules)
         files = directory.glob("*/part.*.parquet")
         summary.bytes = sum(path.stat().st_size for path in files)
 
@@ -463,10 +464,9 @@ class _Run:
             for rows in settings.scheduler.run(write, tasks):
                 report(1, rows)
 
-    def _write_samples(self, rules: SampleRules) -> None:
+    def _write_samples(self, users: DatasetDirectory, rules: SampleRules) -> None:
         from .write_samples import write_samples  # TensorFlow, which users' rows do without
 
-        users = DatasetDirectory.open(self.directory)
         narrator = self.settings.narrator
         self.summary.rows = write_samples(users, self.directory, narrator, rules.pad)
         for name in (USERS_LAYOUT, COUNTED_EVENTS, ITEM_CHANGES):
