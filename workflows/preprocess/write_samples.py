@@ -101,13 +101,16 @@ class AllUsers:
     def make(self, entries: Numbers, width: int, seed: int) -> Batch:
         """Make samples whose histories are cut to their newest ``width`` interactions."""
         users, by_width = self._makers
-        make = by_width.get(width)
-        if make is None:  # the first run as they are: few samples are not worth a trace
-            columns = replace(self.samples.columns, width=width, negatives_read=width)
-            given = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), users)
-            shapes = tf.TensorSpec([None], tf.int64), tf.TensorSpec([2], tf.uint64)
-            make = BehaviourSamples(columns)
-            by_width[width] = tf.function(make, input_signature=[given, *shapes], autograph=False)
+        columns = replace(self.samples.columns, width=width, negatives_read=width)
+        make: Callable[..., Batch] = BehaviourSamples(columns)
+        if len(entries) >= SAMPLES // 4:  # fewer are not worth a trace, nor is the first run
+            if width in by_width:
+                make = by_width[width]
+            else:
+                given = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), users)
+                shapes = tf.TensorSpec([None], tf.int64), tf.TensorSpec([2], tf.uint64)
+                signature = [given, *shapes]
+                by_width[width] = tf.function(make, input_signature=signature, autograph=False)
         return make(users, tf.constant(entries), tf.constant([seed, place_seed(seed)], tf.uint64))
 
     @cached_property
