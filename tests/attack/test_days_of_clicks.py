@@ -102,7 +102,7 @@ CHANGES = st.one_of(FIELD_CHANGES, FIELD_CHANGES, BYTE_CHANGES, THINGS)
 
 
 @pytest.mark.slow
-@share(8)
+@share(8, suite=4)
 @given(days(), st.booleans(), st.booleans(), st.lists(st.tuples(ANY_NUMBER, CHANGES), max_size=2))
 def test_days_become_what_their_lines_say(texts, packed, skip, damages):
     with tempfile.TemporaryDirectory(prefix="attack-") as parent:

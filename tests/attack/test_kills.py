@@ -1,13 +1,12 @@
 """A process that is killed while it writes leaves what was there, or what it was to write.
 
-`python -m attack.test_kills DIRECTORY` writes datasets of what is there. Before the n-th call that
-changes a file system DIRECTORY/live is copied to DIRECTORY/n: what a kill there would leave.
-It changes in one thread: a copy that is made while another one writes is of no moment at all.
+Another process writes datasets of what is in a directory. Before its n-th call that changes a file
+system DIRECTORY/live is copied to DIRECTORY/n: what a kill there would leave. It changes in one
+thread: a copy that is made while another one writes is of no moment at all.
 """
 
 import os
 import shutil
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +14,8 @@ from pathlib import Path
 import pytest
 from killed_saves import before_each_change
 from preprocess_runs import all_bytes
-from processes import environment
+from processes import run
+from warm import warm
 
 from merlin_sim.scripts.main import cli
 
@@ -59,9 +59,12 @@ def test_nothing_half_written_is_taken_for_whole(tmp_path):
     names = ["train/part.0.parquet", "train/part.1.parquet", "test/part.0.parquet"]
     tables = {name: make_table("clicks", 9, 1) for name in names}
     Good("clicks", tables, {}).write(tmp_path / "clicks")
-    words = [sys.executable, "-m", "attack.test_kills", str(tmp_path)]
-    env = {**environment(), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    subprocess.run(words, env=env, check=True, capture_output=True, timeout=280)
+    (tmp_path / "write.py").write_text(
+        f"import sys\nsys.path[:0] = {sys.path}\n"
+        f"from attack.test_kills import Path, write_all\nwrite_all(Path({str(tmp_path)!r}))\n"
+    )
+    done = run(warm(str(tmp_path / "write.py")))
+    assert done.returncode == 0, done.stderr
     whole = [all_bytes(tmp_path / name) for name in WRITES]
     killed = [path for path in tmp_path.iterdir() if path.name.isdigit()]
     assert len(killed) > 50
@@ -76,7 +79,3 @@ def test_nothing_half_written_is_taken_for_whole(tmp_path):
             seen.add((name, states.index(left) if left else None))
     ends = {("dataset", None), ("dataset", 0), ("clicks", None), ("clicks", 1)}
     assert ends <= seen <= ends | {("clicks", 2)}
-
-
-if __name__ == "__main__":
-    write_all(Path(sys.argv[1]))

@@ -210,4 +210,4 @@ class Days(InFolder):
 
 
 def test_the_days_after_go_on_as_the_rules_say():
-    run_state_machine_as_test(Days, settings=share(6, stateful_step_count=3))
+    run_state_machine_as_test(Days, settings=share(6, suite=4, stateful_step_count=3))

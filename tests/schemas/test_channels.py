@@ -6,8 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from spec_strategies import sim_specs
 
 from merlin_sim.foundation.exceptions import MerlinSimError, SpecError
 from merlin_sim.models.known_families import families
@@ -66,16 +64,6 @@ def test_published_specs_fit_their_families():
         "categorical": ["cat_0"],
         "numerical": ["num_0"],
     }
-
-
-@pytest.mark.slow
-@settings(max_examples=50)
-@given(sim_specs())
-def test_any_number_of_features_fits(spec):
-    assert contract_named("sim").problems(spec) == []
-    assert {name for name, names in spec.channel_spec.items() if names} == set(
-        channels_of(to_merlin_schema(spec))
-    )
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,6 @@ def test_keys_that_were_there_keep_their_ids_and_new_ones_follow(old, tmp_path):
     "keys, largest, said",
     [
         (["a", "b", "d", "e"], 4, "the first 3 keys of .* should be those that are known"),
-        (["b", "a"], 4, "the first 3 keys"),
         (["b", "a", "d"], 2, "its ids should end at 3 or later.* Received: 2"),
         (["ba", "", "d", "e"], 4, "the first 3 keys"),
     ],
@@ -122,7 +121,7 @@ def test_a_note_survives_json(old):
         assert IdsNote.parse(other) is None
 
 
-@pytest.mark.parametrize("kind", [pa.int32(), pa.int64(), pa.string(), pa.large_string()])
+@pytest.mark.parametrize("kind", [pa.int32(), pa.large_string()])
 def test_a_digest_depends_on_keys_alone(kind):
     keys = pa.array([str(n) for n in (5, 70, 1, 12)]).cast(kind)
     cut = pa.chunked_array([keys.slice(0, 1), keys.slice(1, 2), keys.slice(3)])

@@ -52,8 +52,6 @@ def put_users(file, values):
         (pa.nulls(40), "nulls only (null)"),
         (pa.array([Decimal(1)] * 40), "decimal numbers (decimal128(1, 0))"),
         (pa.array([1] * 40, pa.timestamp("us")), "times (timestamp[us])"),
-        (pa.array([1] * 40, pa.date32()), "dates (date32[day])"),
-        (pa.array(["1"] * 40), "text (string)"),
         (pa.array([1.0] * 40), "floating-point numbers (double)"),
         (pa.array([[1]] * 40), "lists of whole numbers (list<item: int64>)"),
     ],
@@ -91,7 +89,7 @@ def test_columns_of_unequal_lengths_are_refused(damaged):
             list(row_pieces(file, 0, columns, rows))
 
 
-@pytest.mark.parametrize("rows", [1, 7, 30, 300, 1000])
+@pytest.mark.parametrize("rows", [1, 7, 1000])
 def test_pieces_are_the_rows(tmp_path, rows):
     table = pa.table({"a": list(range(1000)), "a.b": [float(n) for n in range(1000)]})
     table = table.append_column("c", pa.array([[n] * (n % 3) for n in range(1000)]))

@@ -68,22 +68,16 @@ def test_rows_of_users_are_those_of_the_cpu(split, order, label, tmp_path, monke
 
 
 COUNTED = "encodings: {what: [count, recency], brand: [target, recency]}\n"
-COMMANDS = {
-    "padded samples of clicks": ("--pad", "--label_column", "clicked"),
-    "users of clicks": ("--layout", "users", "--label_column", "clicked"),
-}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_log_becomes_the_dataset_of_the_cpu(command, tmp_path, monkeypatch):
+def test_a_log_becomes_the_dataset_of_the_cpu(tmp_path, monkeypatch):
     """What NVTabular's Categorify calls of cudf is its own affair."""
-    more = COMMANDS[command]
     log = feature_log(users=30, rows=500)
     log.to_parquet(tmp_path / "log.parquet")
-    words = ("preprocess", "log", tmp_path / "log.parquet", *OPTIONS, *more)
-    features = FEATURES + (COUNTED if "--label_column" in more else "")
-    words += ("--features", write_features(tmp_path / "features.yaml", features), "--output_path")
+    features = write_features(tmp_path / "features.yaml", FEATURES + COUNTED)
+    words = ("preprocess", "log", tmp_path / "log.parquet", *OPTIONS, "--pad", "--label_column")
+    words += ("clicked", "--features", features, "--output_path")
     run(*words, tmp_path / "expected")
     cudf = put_gpu_into_workflows(monkeypatch)
     written = []

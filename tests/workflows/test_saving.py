@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,6 +16,7 @@ from click.testing import CliRunner
 from merlin.io import Dataset
 from merlin.schema import Tags
 from nvtabular import ColumnSelector, ops
+from warm import warm
 
 from merlin_sim.foundation.digest import DIGEST, with_own_digest
 from merlin_sim.foundation.exceptions import MerlinSimError
@@ -187,10 +187,8 @@ def files_of(directory):
     }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ids_and_numbers", "own"])
 def test_a_loaded_workflow_can_be_fitted_anew(name, tmp_path):
-    nvt.Workflow(graphs(tmp_path / "a")[name]).fit(dataset())
     workflow = nvt.Workflow(graphs(tmp_path / "a")[name]).fit(dataset())
     save_workflow(workflow, tmp_path / "saved")
     before = files_of(tmp_path / "saved")
@@ -198,15 +196,6 @@ def test_a_loaded_workflow_can_be_fitted_anew(name, tmp_path):
     fresh = nvt.Workflow(graphs(tmp_path / "b")[name]).fit(dataset(2, 3, 4))
     assert plain(loaded.transform(rows(5))) == plain(fresh.transform(rows(5)))
     assert files_of(tmp_path / "saved") == before
-
-
-def test_sections_of_the_caller_come_back(tmp_path):
-    workflow = nvt.Workflow(["stock"] >> ops.LogOp()).fit(dataset())
-    save_workflow(workflow, tmp_path, rules={"threshold": 3}, log="books")
-    document = read_workflow_document(tmp_path)
-    assert document["rules"] == {"threshold": 3} and document["log"] == "books"
-    with pytest.raises(MerlinSimError, match="sections of its own. Received: nodes"):
-        save_workflow(workflow, tmp_path, nodes=[])
 
 
 def test_the_workflow_saved_last_is_there(tmp_path):
@@ -223,6 +212,8 @@ def test_the_workflow_saved_last_is_there(tmp_path):
     with pytest.raises(MerlinSimError, match="LambdaOp cannot be saved: it holds a Python"):
         save_workflow(cannot, tmp_path)
     assert files_of(tmp_path) == before
+    with pytest.raises(MerlinSimError, match="sections of its own. Received: nodes"):
+        save_workflow(load_workflow(tmp_path), tmp_path, nodes=[])
 
 
 class Unknown(ops.Operator):
@@ -301,9 +292,7 @@ def test_the_command_line_imports_a_module_of_operators(tmp_path, monkeypatch):
     save_workflow(workflow, tmp_path / "saved")
     program = tmp_path / "load.py"  # a process of its own, which is told by the environment
     program.write_text(f"import merlin_sim as ms; ms.load_workflow({str(tmp_path / 'saved')!r})")
-    with monkeypatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(tmp_path))
-        done = processes.run([sys.executable, str(program)])
+    done = processes.run(warm(str(program)))
     assert done.returncode == 0, done.stderr
 
 
@@ -357,19 +346,13 @@ def test_what_is_altered_or_not_there_is_named(saved, tmp_path):
     [
         (lambda document: document.update(format=6), "of format 9, found format 6"),
         (lambda document: document.pop("nodes"), "expected the section 'nodes'"),
-        (
-            lambda document: document.update(nodes=[{}]),
-            r"nodes\[0\]\.operator: expected a whole number, got no such key",
-        ),
+        (lambda document: document.update(nodes=[{}]), r"nodes\[0\]\.operator: expected a whole n"),
         (lambda document: document.update(nodes=[]), "nodes: expected one at least"),
         (
             lambda document: document["nodes"][0].update(parents=[0]),
             r"nodes\[0\]: expected one of the operators, and nodes before it",
         ),
-        (
-            lambda document: document["files"].update({"../x": ""}),
-            "files beside it, found '../x'",
-        ),
+        (lambda document: document["files"].update({"../x": ""}), "files beside it, found '../x'"),
         (
             lambda document: document["operators"][1]["learned"]["categories"].update(user="../a"),
             r"expected the file '../a'",
@@ -398,7 +381,7 @@ def test_tags_and_groups_of_a_selector_are_kept(tmp_path):
     loaded = load_workflow(tmp_path)
     assert sorted(loaded.output_schema.column_names) == ["stock", "user"]
     leaf = loaded.graph.leaf_nodes[0]
-    assert leaf.op.selector.tags == [Tags.USER] and leaf.op.selector._names == ["stock"]
+    assert leaf.op.selector.tags == [Tags.USER] and leaf.op.selector.names == ["stock"]
 
 
 def test_a_file_that_was_put_among_those_of_a_workflow_is_refused(tmp_path):

@@ -17,7 +17,7 @@ from merlin_sim.schemas.spec_file import read_feature_spec, read_spec
 
 SPECS = Path(__file__).parents[1] / "published"
 NAMES = ("abstract_csv", "amazon_books")
-RELAXED = settings(max_examples=80, suppress_health_check=list(HealthCheck))
+RELAXED = settings(max_examples=50, suppress_health_check=list(HealthCheck))
 
 SOUND = """\
 feature_spec:
@@ -97,41 +97,22 @@ def test_writing_and_reading_again_gives_the_same_bytes(tmp_path_factory, spec):
 
 
 FAULTS = [
-    ("label: [label]", "label: [lable]", ":12: channel_spec.label[0]: expected a feature of"),
     ("label: [label]", "label: [lable]", "got the text 'lable' (did you mean 'label'?)"),
     ("[label, age], f", "[label, agee], f", ":7: source_spec.train[0].features[1]: expected a"),
-    (
-        *("features: [item]", "features: [item, age]"),
-        ":8: source_spec.train[1].features[1]: expected each feature in one chunk, got 'age' again",
-    ),
+    ("s: [item], f", "s: [item, age], f", "train[1].features[1]: expected each feature in one ch"),
     ("[label, age, item], f", "[label, item], f", "expected a chunk for every feature, got none"),
     ("  test:\n", "  valid:\n", ":5: source_spec.test: expected this mapping, got train, valid"),
-    (
-        "type: parquet",
-        "type: orc",
-        ":8: source_spec.train[1].type: expected one of the chunk",
-    ),
+    ("type: parquet", "type: orc", ":8: source_spec.train[1].type: expected one of the chunk"),
     ("b.csv", "c.csv", ":7: source_spec.train[0].files[1]: expected a file that exists, got the"),
     ("[items.parquet]", "[]", ":8: source_spec.train[1].files: expected a list of at least one"),
     ("items: [item]", "items: []", ":14: channel_spec.items: expected a list of at least one fea"),
     ("dtype: bool", "dtype: int99", ":2: feature_spec.label.dtype: expected a dtype such as int64"),
-    (
-        *("cardinality: 7", "cardinality: true"),
-        ":4: feature_spec.item.cardinality: expected a positive whole number, or auto, got the "
-        "truth value true",
-    ),
+    ("ity: 7", "ity: true", "cardinality: expected a positive whole number, or auto, got the tru"),
     ("[4]", "[-4]", ":4: feature_spec.item.dimensions[0]: expected a positive whole number, got"),
     ("[4]", "[]", ":4: feature_spec.item.dimensions: expected a list of at least one length, got"),
-    (
-        *("files: [test.csv]", "files: [/etc/passwd]"),
-        ":10: source_spec.test[0].files[0]: expected the path of a file within the dataset "
-        "directory, got the text '/etc/passwd'",
-    ),
+    ("[test.csv]", "[/etc/passwd]", ":10: source_spec.test[0].files[0]: expected the path of a f"),
     ("[test.csv]", "[x/../../test.csv]", "within the dataset directory, got the text 'x/../../t"),
-    (
-        *("made_by: us", "made_by: !!python/object/apply:os.getcwd []"),
-        ":15: metadata.made_by: expected plain data, got a tag that asks for an object",
-    ),
+    ("by: us", "by: !!python/object/apply:os.getcwd []", ":15: metadata.made_by: expected plain d"),
     ("metadata: {made_by: us}", "more: {}", ":15: more: expected one of feature_spec, source_spec"),
 ]
 
@@ -231,19 +212,12 @@ def test_many_misspelt_names_are_answered_soon(tmp_path):
     assert "more" in str(caught.value).splitlines()[-1]
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"dtype": "foo"},
-        {"dtype": "int8", "cardinality": 0},
-        {"dtype": "int8", "cardinality": "many"},
-        {"dtype": "int8", "dimensions": (3, -1)},
-        {"dtype": "int8", "dimensions": ()},
-        {"dtype": "int8", "extra": {"dtype": "int64"}},
-    ],
-)
-def test_a_feature_checks_itself(wrong):
-    with pytest.raises(MerlinSimError, match="A feature should have a known dtype"):
-        Feature(**wrong)
+def test_a_feature_checks_itself():
+    for key, wrong in (
+        *(("dtype", "foo"), ("cardinality", 0), ("cardinality", "many"), ("dimensions", (3, -1))),
+        *(("dimensions", ()), ("extra", {"dtype": "int64"})),
+    ):
+        with pytest.raises(MerlinSimError, match="A feature should have a known dtype"):
+            Feature(**{"dtype": "int8", key: wrong})
     feature = Feature("int8", np.int64(5), [np.int32(3)])
     assert feature.to_dict() == {"dtype": "int8", "cardinality": 5, "dimensions": [3]}

@@ -5,12 +5,9 @@ from __future__ import annotations
 import numpy as np
 import nvtabular as nvt
 import pandas as pd
-import published_layout
-import pytest
 from merlin.io import Dataset as MerlinDataset
 from merlin.schema import Tags
 
-from merlin_sim.schemas.adopt import adopt
 from merlin_sim.schemas.column_record import same_schema
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.schemas.merlin_schema import to_feature_spec, to_merlin_schema
@@ -61,34 +58,3 @@ def test_a_schema_that_a_workflow_made_comes_back_and_its_directory_opens_by_its
         "negative_history": ["unseen"],
     }
     assert len(dataset.files("train")) == len(dataset.files("test")) == 1
-
-
-@pytest.mark.slow
-def test_merlin_models_share_tables_and_read_ragged_lists(tmp_path):
-    import merlin.models.tf as mm
-
-    adopt(published_layout.write(tmp_path / "data"), 1)
-    dataset = DatasetDirectory.open(tmp_path / "data")
-    features = dataset.schema.excluding_by_tag(Tags.TARGET)
-    embeddings = mm.Embeddings(features, dim=4)
-    assert sorted(embeddings.parallel_layers) == ["cat_id", "item_id", "user_id"]
-
-    parquet = MerlinDataset([str(f) for f in dataset.files("train")], engine="parquet")
-    parquet.schema = dataset.schema
-    loader = mm.Loader(parquet, batch_size=16, shuffle=False)
-    inputs, label = next(iter(loader))
-    assert label.shape[0] == 16
-    assert "item_id_pos__offsets" in inputs
-    assert inputs["item_id_pos__values"].shape[0] == inputs["item_id_pos__offsets"][-1]
-
-    model = mm.Model(
-        mm.InputBlockV2(features, categorical=embeddings),
-        mm.MLPBlock([4]),
-        mm.BinaryOutput("label"),
-    )
-    model.compile(optimizer="sgd")
-    model.fit(loader, epochs=1, verbose=0)
-    rows = {
-        name: table.table.embeddings.shape[0] for name, table in embeddings.parallel_layers.items()
-    }
-    assert rows == {"user_id": 10, "item_id": 51, "cat_id": 8}

@@ -37,7 +37,7 @@ def write_raw_logs(directory: Path) -> None:
     (directory / "books").mkdir()
     (directory / "days").mkdir()
     synthesize(directory / "books", behaviour, missing_metadata=0.1)
-    synthesize_days(directory / "days", PlantedClicks(300, most_keys=120, seed=4), 3)
+    synthesize_days(directory / "days", PlantedClicks(150, most_keys=60, seed=4), 3)
     random = np.random.default_rng(3)
     users, items = random.integers(0, 30, 900), random.integers(0, 50, 900)
     table = {
@@ -53,9 +53,9 @@ def write_raw_logs(directory: Path) -> None:
 def cut_small(monkeypatch) -> None:
     """Have each phase of these small logs cut into several tasks."""
     cut = text_lines.line_blocks
-    monkeypatch.setattr(text_lines, "BLOCK_BYTES", 30_000)
+    monkeypatch.setattr(text_lines, "BLOCK_BYTES", 20_000)
     monkeypatch.setattr(amazon, "line_blocks", lambda path, _=None: cut(path, 30_000))
-    monkeypatch.setattr(build_criteo, "ROWS_PER_COUNT", 200)
+    monkeypatch.setattr(build_criteo, "ROWS_PER_COUNT", 120)
     monkeypatch.setattr(user_buckets, "BYTES_PER_BUCKET", 40_000)
     monkeypatch.setattr(write_samples, "ROWS_PER_FILE", 500)
 

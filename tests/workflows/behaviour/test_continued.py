@@ -103,15 +103,14 @@ def test_the_new_samples_are_those_of_both_days_together(days):
     assert ((short_then < 5) & (short_then > 0) & kept.reindex(counts.index).fillna(False)).any()
 
 
-@pytest.mark.parametrize("least", [1, 8])
-def test_a_new_day_that_begins_at_the_time_of_the_old_ones_last(make, files, least):
+def test_a_new_day_that_begins_at_the_time_of_the_old_ones_last(make, files):
     """What was shown at one time does not count, so that as much before it has to be kept."""
     log = some_log()
     log["when"] //= 10  # many rows of one time
     is_old = (log["when"] < 6) | ((log["when"] == 6) & (log.index % 2 == 0))
     log[is_old].to_parquet(files / "until six.parquet")
     log[~is_old].to_parquet(files / "from six.parquet")
-    options = (*options_of("numbers", files), "--shortest_sequence_for_training", least)
+    options = (*options_of("numbers", files), "--shortest_sequence_for_training", 8)
     old, _ = make("until six", *options, log="until six.parquet")
     split = ("--test_path", files / "from six.parquet", "--fitted", old)
     both, _ = make("of both", *split, log="until six.parquet")
@@ -178,13 +177,6 @@ def test_counts_of_whole_histories_go_on(make, refuse, files):
     assert "the newest 6 interactions of each history, expected all, which `lifetime" in said
 
 
-def test_without_histories_a_new_day_starts_cold_and_says_so(make, files, old):
-    _, output = make("cold", "--fitted", old, log="new.parquet")
-    counts = pd.read_parquet(files / "new.parquet").groupby("who").size()
-    reported = f"{(counts >= 5).sum()} of {len(counts)} users have 5 interactions or more in it"
-    assert f"histories start in this log: {reported}" in output
-
-
 def test_what_has_no_id_is_counted(make, files, old, monkeypatch):
     log = some_log()
     new = log[log["when"] >= HALF].copy()
@@ -211,7 +203,10 @@ def test_histories_are_no_shorter_for_items_without_ids(make, files, old):
     log[log["when"] < HALF].to_parquet(files / "unknown old.parquet")
     split = ("--fitted", old, "--test_from", HALF)
     wanted = rows_of(make("unknown both", *split, log="unknown both.parquet")[0], "test")
-    then, _ = make("unknown old", "--fitted", old, log="unknown old.parquet")
+    then, output = make("unknown old", "--fitted", old, log="unknown old.parquet")
+    counts = log[log["when"] < HALF].groupby("who").size()
+    reported = f"{(counts >= 5).sum()} of {len(counts)} users have 5 interactions or more in it"
+    assert f"histories start in this log: {reported}" in output
     new, _ = make("known new", *going_on(old, then), "--test_from", HALF + 25, log="new.parquet")
     assert rows_of(new, "train") + rows_of(new, "test") == wanted
 
@@ -271,16 +266,8 @@ def test_a_dataset_keeps_no_more_than_its_rules_ask_for(old):
             "new.parquet",
             "No user has 999 interactions or more in the histories of",
         ),
-        (
-            ("--fitted", "OLD"),
-            "new.csv",
-            "column 'who': expected whole numbers (int64), as the workflow was fitted on, found",
-        ),
-        (
-            going_on("OLD"),
-            "new.csv",
-            "column 'who' of the log: expected whole numbers (int64) as in",
-        ),
+        (("--fitted", "OLD"), "new.csv", "column 'who': expected whole numbers (int64), as the wo"),
+        (going_on("OLD"), "new.csv", "column 'who' of the log: expected whole numbers (int64) as"),
     ],
 )
 def test_what_cannot_go_on_is_refused(refuse, files, old, options, log, message):

@@ -142,8 +142,8 @@ def test_limits_by_column_and_counts_of_rows_that_train_alone(raw, tmp_path):
 @pytest.mark.slow
 def test_many_blocks_partitions_and_threads_give_the_same(raw, built, tmp_path, monkeypatch):
     """Files cut into many blocks, whose rows are counted by many tasks: the same rows and ids."""
-    monkeypatch.setattr(text_lines, "BLOCK_BYTES", 20_000)
-    monkeypatch.setattr(build_criteo, "ROWS_PER_COUNT", 150)
+    monkeypatch.setattr(text_lines, "BLOCK_BYTES", 40_000)
+    monkeypatch.setattr(build_criteo, "ROWS_PER_COUNT", 500)
     output = tmp_path / "data"
     builder_of(raw, workers=3).build(output)
     assert len(DatasetDirectory.open(output).files("train")) > 4

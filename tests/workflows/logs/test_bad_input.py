@@ -21,18 +21,13 @@ BOOKS = ("reviews_Books.json", "meta_Books.json")
 SHORT = ("--shortest_sequence_for_user", 1)
 SKIP = ("--on_bad_rows", "skip")
 BAD_LINES = [
-    (b'{"reviewerID": "u", "asin"', "expected one JSON object"),
     (b"not json", "expected one JSON object"),
     (b'{"asin": "a", "unixReviewTime": 5}', "expected the key 'reviewerID'"),
-    (b'{"reviewerID": "u", "unixReviewTime": 5}', "expected the key 'asin'"),
     (b'{"reviewerID": "u", "asin": "a"}', "expected the key 'unixReviewTime'"),
     (GOOD.replace(b'"u"', b"3"), "'reviewerID': expected a string"),
-    (GOOD.replace(b'"a"', b"null"), "'asin': expected a string"),
     (GOOD.replace(b'"a"', b'""'), "'asin': expected a string"),
-    *(
-        (GOOD.replace(b"5", time), "'unixReviewTime': expected a whole number")
-        for time in (b'"5"', b"5.5", b"true")
-    ),
+    (GOOD.replace(b"5", b"5.5"), "'unixReviewTime': expected a whole number"),
+    (GOOD.replace(b"5", b"true"), "'unixReviewTime': expected a whole number"),
     (GOOD.replace(b'"a"', b'"\xe9"'), "expected UTF-8, found byte"),
     (GOOD.replace(b'"a"', b'"\\ud800"'), "'asin': expected text, found a lone surrogate"),
     (GOOD + GOOD, "expected one JSON object"),
@@ -118,14 +113,13 @@ def test_the_line_is_right_far_into_a_file(write, refused, monkeypatch):
     assert "reviews_Books.json.gz, line 1001: " in refused(raw)
 
 
-@pytest.mark.parametrize("name", BOOKS)
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    ("name", "damage", "message"),
     [
-        (lambda packed: packed[: len(packed) // 2], "after line .*: the gzip stream"),
-        (lambda packed: packed[:200] + b"\0" * 50 + packed[250:], "after line .*: the gzip stream"),
-        (lambda _: b"this is no gzip", "after line .*: the gzip stream"),
-        (lambda _: b"", "expected a gzip stream, found an empty"),
+        (BOOKS[0], lambda packed: packed[: len(packed) // 2], "after line .*: the gzip stream"),
+        (BOOKS[1], lambda packed: packed[:200] + b"\0" * 50, "after line .*: the gzip stream"),
+        (BOOKS[0], lambda _: b"this is no gzip", "after line .*: the gzip stream"),
+        (BOOKS[1], lambda _: b"", "expected a gzip stream, found an empty"),
     ],
     ids=["cut", "broken", "none", "empty"],
 )
@@ -141,15 +135,13 @@ def test_a_damaged_gzip_stops_the_run(name, damage, message, raw, tmp_path, prep
 
 def test_users_without_a_training_row_make_an_empty_train(write, tmp_path, preprocess, rows_of):
     dataset = preprocess(write(), tmp_path / "dataset", "--shortest_sequence_for_user", 2)
-    assert len(rows_of(dataset, "train")) == 0
-    assert len(rows_of(dataset, "test")) == 2
+    assert (len(rows_of(dataset, "train")), len(rows_of(dataset, "test"))) == (0, 2)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (("--max_sequence_length", 0), "`max_sequence_length` should be at least 1"),
-        (("--scheduler", "nowhere"), "`scheduler` should be"),
         (("--review_loader_num_workers", 0), "workers should be at least 1"),
         (("--fitted", "nowhere"), "nowhere/workflow.json"),
         (("--seed", -1), "`seed` should lie"),
@@ -162,35 +154,21 @@ def test_options_are_checked(options, message, raw, refused):
 @pytest.mark.parametrize(
     ("reviews", "metadata", "options", "messages"),
     [
-        (b"", META, (), ["reviews_Books.json: expected interactions, found no"]),
         (b"\n\n", META, (), ["reviews_Books.json: expected interactions, found no"]),
-        (
-            b"bad\nworse\n",
-            META,
-            SKIP,
-            [
-                "reviews_Books.json: expected interactions, found none.",
-                "2 bad rows left out (line 1: expected one JSON object, found 'bad'",
-            ],
-        ),
-        (
-            GOOD + b"\nbad\n",
-            META,
-            SKIP,
-            ["No user has 20 ", "1 bad rows left out (line 2"],
-        ),
+        (b"bad\nworse\n", META, SKIP, ["found none.", "2 bad rows left out (line 1: expected one"]),
+        (GOOD + b"\nbad\n", META, SKIP, ["No user has 20 ", "1 bad rows left out (line 2"]),
         (
             (GOOD + b"\n") * 30,
             META,
             (),
-            ["reviews_Books.json: column 'item_id': expected ", "two items, found only 'a'"],
+            ["column 'item_id': expected ", "found only 'a'"],
         ),
         (GOOD + b"\n" + OTHER, b"", SHORT, ["meta_Books.json: expected items with their categor"]),
         (
             GOOD + b"\n" + OTHER,
             b"bad\n",
             (*SHORT, *SKIP),
-            ["found none", "1 bad rows left out (line 1: expe"],
+            ["found none", "1 bad rows left out"],
         ),
     ],
 )

@@ -32,7 +32,7 @@ def run(preprocess_log, tmp_path):
         given = [path if str(path).startswith("--") else tmp_path / path for path in paths]
         validation = "newest" if "--validation_path" in paths else "none"
         made, _ = preprocess_log(
-            tmp_path / output, *given, "--shortest_sequence_for_user", 2,
+            tmp_path / output, *given, "--shortest_sequence_for_user", 2, "--layout", "users",
             "--validation", validation, "--order_of_equal_times", "log",
         )  # fmt: skip
         parts = sorted(made.glob("*/part.*.parquet"))
@@ -57,7 +57,8 @@ def test_a_directory_is_its_files_by_name(name, run, tmp_path):
         (tmp_path / "log" / name).write_text("")
     made = run("log")
     assert made == run(*(f"log/{name}" for name in names), output="by file")
-    assert made != run(*(f"log/{name}" for name in reversed(names)), output="reversed")
+    if names[0].endswith("parquet"):
+        assert made != run(*(f"log/{name}" for name in reversed(names)), output="reversed")
 
 
 @pytest.mark.slow
@@ -116,11 +117,7 @@ TABLE = "who,what,when\n1,2,3\n"
             "who,what,when,caf\u00e9\n1,2,3,x\n".encode("latin-1"),
             "log.csv: expected a header in UTF-8.*`iconv -f latin1 -t utf8`",
         ),
-        (
-            "log.csv",
-            TABLE.encode("utf-16"),
-            "log.csv: expected a header in UTF-8.*`iconv -f utf16 -t utf8`",
-        ),
+        ("log.csv", TABLE.encode("utf-16"), "log.csv: expected a header in UTF-8.*`iconv -f utf16"),
         *(
             (
                 "log.csv",
@@ -139,19 +136,17 @@ def test_another_encoding_or_separator_is_named(name, content, message, run, tmp
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("empty", ["object", "typed", "without row groups"])
-def test_parquet_files_without_rows_are_left_out_or_named(empty, run, tmp_path):
+def test_parquet_files_without_rows_are_left_out_or_named(run, tmp_path):
     log = some_log()
-    nothing = log[:0].astype(object) if empty == "object" else log[:0]
-    for name in ("0.parquet", "2.parquet"):
-        write(nothing, tmp_path / "log" / name)
-        if empty == "without row groups":
-            schema = pq.read_schema(tmp_path / "log" / name)
-            pq.ParquetWriter(tmp_path / "log" / name, schema).close()
-    with pytest.raises(
-        MerlinSimError, match="0.parquet, .*2.parquet: expected interactions, found"
-    ):
-        run("log")
+    write(log[:0].astype(object), tmp_path / "log" / "0.parquet")
+    write(log[:0], tmp_path / "log" / "2.parquet")
+    schema = pq.read_schema(tmp_path / "log" / "2.parquet")
+    pq.ParquetWriter(tmp_path / "log" / "3.parquet", schema).close()  # without row groups
+    for names in (["log"], [f"log/{number}.parquet" for number in (0, 2, 3)]):
+        with pytest.raises(
+            MerlinSimError, match="0.parquet, .*2.parquet, .*3.parquet: expected interactions, fou"
+        ):
+            run(*names)
     write(log, tmp_path / "log" / "1.parquet")
     assert run("log") == run("log/1.parquet", output="alone")
     write(log[:0], tmp_path / "header.csv")

@@ -6,7 +6,6 @@ import dask.dataframe as dd
 import numpy as np
 import nvtabular as nvt
 import pandas as pd
-import pytest
 from merlin.dag import iter_nodes
 from merlin.io import Dataset
 
@@ -31,9 +30,8 @@ def graph(directory):
     return (["item"] >> Categorify(out_path=directory, freq_threshold=25)) + price
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-def test_the_scheduler_computes_what_operators_learn(workers, tmp_path):
-    scheduler, phases = SingleProcess(workers), []
+def test_the_scheduler_computes_what_operators_learn(tmp_path):
+    scheduler, phases = SingleProcess(3), []
 
     def compute(delayed):
         phases.append(len(delayed))

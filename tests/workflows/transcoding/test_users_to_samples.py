@@ -96,20 +96,20 @@ def test_samples_are_the_same_however_many_are_made_at_a_time(tmp_path, monkeypa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("label", [(), ("--label_column", "clicked")])
-def test_users_with_features_become_the_samples_of_preprocessing(label, tmp_path, run_cli):
-    """With values that change, equal times, counts and shares of what came before."""
+def test_users_with_features_become_the_samples_of_preprocessing(tmp_path, run_cli):
+    """With values that change, equal times, labels, draws, counts of what came before."""
     log = feature_log(users=30, rows=800)
     log["when"] = log["when"].dt.floor("2h")
     log["income"] = (log["income"] + np.arange(len(log)) % 3 * 0.2).round(3)
     log.loc[::5, "price"] *= 2
     log.to_parquet(tmp_path / "log.parquet")
-    counts = f"encodings: {{what: [count{', target' if label else ''}], brand: [count, recency]}}"
+    counts = "encodings: {what: [count, target], brand: [count, recency]}"
     given = write_features(tmp_path / "features.yaml", FEATURES + counts)
     for layout in ("users", "samples"):
         result = run_cli(
             "preprocess", "log", tmp_path / "log.parquet", *OPTIONS, "--features", given,
-            "--layout", layout, "--output_path", tmp_path / layout, *label,
+            "--layout", layout, "--output_path", tmp_path / layout, "--label_column", "clicked",
+            "--negatives", "uniform",
         )  # fmt: skip
         assert result.exception is None, result.exception
     transcode(tmp_path / "users", tmp_path / "made")
