@@ -66,14 +66,16 @@ def save_checkpoint(dataset, tmp_path_factory):
     from merlin_sim.schemas.known_keys import note_of
     from merlin_sim.training.checkpoints.run_state import RunFacts, RunState
 
-    def save(kind, **options):
+    def save(kind, of=dataset, order=None, **options):
         tf.keras.utils.set_random_seed(2)
-        model = build_model(kind, dataset.schema, **options)
+        model = build_model(kind, of.schema, **options)
         for variable in model.trainable_variables:
             variable.assign_add(tf.random.normal(variable.shape, stddev=0.3))
         optimizer = make_optimizer("adam", model.trainable_variables, 0.01)
-        ids = note_of(dataset).to_dict()
-        facts = RunFacts(kind, options, "adam", fingerprint(dataset), False, {"seed": 1}, ids)
+        ids = note_of(of).to_dict()
+        facts = RunFacts(
+            kind, options, "adam", fingerprint(of), False, {"seed": 1, **(order or {})}, ids
+        )
         state = RunState(model, optimizer, LossScale(False), facts)
         checkpoints = tmp_path_factory.mktemp("run") / "checkpoints"
         CheckpointStore(checkpoints).save(7, *state.to_checkpoint(), auc=0.5)

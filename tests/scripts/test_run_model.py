@@ -27,6 +27,30 @@ for _ in $(seq 3000); do sleep 0.1; done
 """
 
 
+SKIP = 'while [ "${1##*/}" != note_exit_code.sh ]; do shift; done\n'
+"""Of the words of a launcher what a rank begins with is left."""
+
+
+def stub(path: Path, text: str) -> Path:
+    """A program of a few lines."""
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def noting(path: Path, code: int = 0) -> Path:
+    """A program that notes its words in a file beside it, and ends with a code."""
+    words = path.with_name("words")
+    return stub(path, f"#!/bin/sh\nprintf '%s\\n' \"$@\" > {words}\nexit {code}\n")
+
+
+def run(words: list[str], **environment: str) -> subprocess.CompletedProcess:
+    done = {**os.environ, **environment}
+    return subprocess.run(
+        words, env=done, capture_output=True, text=True, timeout=LIMIT, check=False
+    )
+
+
 def launcher(tmp_path: Path, work: str, horovodrun: Path = HOROVODRUN) -> list[str]:
     """The launcher beside a `merlin-sim` that does some shell work and waits for SIGTERM."""
     checkout = tmp_path / "checkout"
@@ -36,9 +60,7 @@ def launcher(tmp_path: Path, work: str, horovodrun: Path = HOROVODRUN) -> list[s
         (checkout / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, checkout / name)
     (bin_folder / "horovodrun").symlink_to(horovodrun)
-    rank = bin_folder / "merlin-sim"
-    rank.write_text(RANK.format(notes=tmp_path / "notes", work=work))
-    rank.chmod(0o755)
+    stub(bin_folder / "merlin-sim", RANK.format(notes=tmp_path / "notes", work=work))
     return [str(checkout / SCRIPTS[0]), "--data_path", str(tmp_path), "--gpus", "2"]
 
 
@@ -52,7 +74,7 @@ def test_the_code_of_the_rank_that_ended_first_counts(tmp_path, ends, code, is_r
     """Once with horovodrun as it is, which looks at what Horovod was built with."""
     horovodrun = HOROVODRUN if is_real else quick_horovodrun(tmp_path)
     words = launcher(tmp_path, f'[ "$HOROVOD_RANK" = 1 ] && exit {ends}', horovodrun)
-    done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT, check=False)
+    done = run(words)
     assert done.returncode == code, done.stdout + done.stderr
 
 
@@ -83,32 +105,29 @@ def test_a_run_that_is_stopped_saves_and_ends_with_75(tmp_path):
 def test_horovodrun_need_not_find_out_what_it_can_use_where_there_is_no_mpirun(
     tmp_path, has_mpirun
 ):
-    noting = tmp_path / "noting"
-    noting.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" > {tmp_path / 'words'}\n")
-    noting.chmod(0o755)
-    words = launcher(tmp_path, "", noting)
+    words = launcher(tmp_path, "", noting(tmp_path / "noting"))
     programs = tmp_path / "programs"
     programs.mkdir()
     for name in ("bash", "dirname", "mktemp", "rm"):
         (programs / name).symlink_to(shutil.which(name))
     if has_mpirun:
-        (programs / "mpirun").symlink_to(noting)
-    subprocess.run(words, env={"PATH": str(programs)}, capture_output=True, check=True)
+        (programs / "mpirun").symlink_to(tmp_path / "noting")
+    assert run(words, PATH=str(programs)).returncode == 0
     noted = (tmp_path / "words").read_text().splitlines()
     assert noted[:4] == ["-np", "2", "-H", "localhost:2"]
     assert (noted[4] == "--gloo") != has_mpirun
     assert Path(noted[4 if has_mpirun else 5]).name == "note_exit_code.sh"
 
 
+def by_mpiexec(tmp_path: Path, work: str = "") -> subprocess.CompletedProcess:
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    return run(launcher(tmp_path, work), PATH=path, LAUNCHER="mpi")
+
+
 @pytest.mark.parametrize("code", [0, 75])
 def test_mpiexec_is_started_as_the_published_texts_start_it_and_its_code_counts(tmp_path, code):
-    words = launcher(tmp_path, "")
-    mpiexec = tmp_path / "mpiexec"
-    mpiexec.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" > {tmp_path / 'words'}\nexit {code}\n")
-    mpiexec.chmod(0o755)
-    environment = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "LAUNCHER": "mpi"}
-    done = subprocess.run(words, env=environment, capture_output=True, check=False)
-    assert done.returncode == code
+    noting(tmp_path / "mpiexec", code)
+    assert by_mpiexec(tmp_path).returncode == code
     noted = (tmp_path / "words").read_text().splitlines()
     assert noted[:5] == ["--allow-run-as-root", "--bind-to", "socket", "-np", "2"]
     assert noted[5].endswith("/note_exit_code.sh")
@@ -117,47 +136,30 @@ def test_mpiexec_is_started_as_the_published_texts_start_it_and_its_code_counts(
 
 def test_of_mpiexec_a_killed_rank_is_one_that_was_lost(tmp_path):
     """Open MPI ends with 137 then, whatever the other ranks end with."""
-    words = launcher(tmp_path, "kill -9 $$")
-    mpiexec = tmp_path / "mpiexec"
-    mpiexec.write_text('#!/bin/sh\nshift 5\n"$@"\n')
-    mpiexec.chmod(0o755)
-    environment = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "LAUNCHER": "mpi"}
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    stub(tmp_path / "mpiexec", '#!/bin/sh\nshift 5\n"$@"\n')
+    done = by_mpiexec(tmp_path, "kill -9 $$")
     assert done.returncode == 70, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(
-    ("work", "code"),
-    [("exit 75", 75), ("exit 2", 2), ("exit 1", 1), ("exit 0", 0), ("kill -9 $$", 70)],
-)
+@pytest.mark.parametrize(("work", "code"), [("exit 75", 75), ("exit 0", 0), ("kill -9 $$", 70)])
 def test_a_launcher_that_ends_well_hides_nothing(tmp_path, work, code):
     """horovodrun that was told to stop may lose what its ranks ended with: 0 takes its place."""
-    careless = tmp_path / "careless"
-    careless.write_text(
-        '#!/bin/sh\nwhile [ "${1##*/}" != note_exit_code.sh ]; do shift; done\n"$@"\nexit 0\n'
-    )
-    careless.chmod(0o755)
-    done = subprocess.run(launcher(tmp_path, work, careless), capture_output=True, check=False)
+    careless = stub(tmp_path / "careless", f'#!/bin/sh\n{SKIP}"$@"\nexit 0\n')
+    done = run(launcher(tmp_path, work, careless))
     assert done.returncode == code, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(("first", "code"), [(9, 1), (75, 70), (137, 70)])
 def test_a_rank_that_the_launcher_stops_as_it_starts_hides_no_earlier_code(tmp_path, first, code):
     """Rank 0 is stopped before it can trap the signal, as the launcher does once rank 1 ended."""
-    launched_in_turn = tmp_path / "in_turn"
-    launched_in_turn.write_text(
-        '#!/bin/bash\nwhile [ "${1##*/}" != note_exit_code.sh ]; do shift; done\n'
-        'for HOROVOD_RANK in 1 0; do export HOROVOD_RANK; "$@"; done\nexit 1\n'
-    )
-    launched_in_turn.chmod(0o755)
+    of_each = 'for HOROVOD_RANK in 1 0; do export HOROVOD_RANK; "$@"; done\nexit 1\n'
+    in_turn = stub(tmp_path / "in_turn", f"#!/bin/bash\n{SKIP}{of_each}")
     work = f'[ "$HOROVOD_RANK" = 1 ] && exit {first}\ntrap - TERM; kill -TERM $$'
-    words = launcher(tmp_path, work, launched_in_turn)
-    done = subprocess.run(words, capture_output=True, check=False)
+    done = run(launcher(tmp_path, work, in_turn))
     assert done.returncode == code, done.stdout + done.stderr
 
 
 def test_without_horovod_it_says_how_to_get_it(tmp_path):
-    words = launcher(tmp_path, "", tmp_path / "nothing")
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    done = run(launcher(tmp_path, "", tmp_path / "nothing"))
     assert done.returncode == 2
     assert "--gpus 2 needs Horovod, which is not installed: HOROVOD=1 make setup" in done.stderr

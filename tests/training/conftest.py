@@ -5,6 +5,7 @@ import shutil
 from dataclasses import replace
 
 import pytest
+from grown_dataset import write_keyed_dataset
 from poisoned_memory import poisoned_memory  # noqa: F401
 from small_runs import small_run_of
 
@@ -42,3 +43,13 @@ def validated(sim_dataset, tmp_path_factory):
         (path / document).unlink(missing_ok=True)
     write_documents(path, replace(spec, source_spec={**spec.source_spec, **parts}))
     return path
+
+
+@pytest.fixture(scope="session")
+def keyed(tmp_path_factory):
+    """Three days of datasets with keys: an old one, one that grew from it, and one that did not."""
+    root = tmp_path_factory.mktemp("keyed")
+    write_keyed_dataset(root / "old")
+    write_keyed_dataset(root / "grown", grown=True)
+    write_keyed_dataset(root / "other", grown=True, order=-1)
+    return root

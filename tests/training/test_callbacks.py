@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
+import types
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -39,23 +41,46 @@ def with_validation(validated):
 def compiled(dataset, optimizer=None, **options):
     tf.keras.utils.set_random_seed(4)
     model = ms.DINModel.from_dataset(dataset, **DIN)
-    model.compile(optimizer or Adam(0.02), metrics=[ms.metrics.AUC()], **options)
+    # The averages of weights are among what a resume has to bring back.
+    averaging = Adam(0.02, use_ema=True, ema_momentum=0.5)
+    model.compile(optimizer or averaging, metrics=[ms.metrics.AUC()], **options)
     tf.keras.utils.set_random_seed(4)
     return model
 
 
-def fitted(dataset, callbacks=(), epochs=2, **options):
-    model = compiled(dataset, **options)
-    model.fit(dataset, batch_size=BATCH, epochs=epochs, callbacks=list(callbacks), verbose=0)
+def fit(model, dataset, callbacks=(), epochs=2, **options):
+    model.fit(
+        dataset, batch_size=BATCH, epochs=epochs, callbacks=list(callbacks), verbose=0, **options
+    )
     return model
+
+
+def fitted(dataset, callbacks=(), epochs=2, **options):
+    return fit(compiled(dataset, **options), dataset, callbacks, epochs)
+
+
+class WeightsOfEpochs(tf.keras.callbacks.Callback):
+    """Keeps the weights at the end of each epoch."""
+
+    def __init__(self):
+        super().__init__()
+        self.weights = []
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.weights.append(self.model.get_weights())
 
 
 @pytest.fixture(scope="module")
 def whole(dataset, tmp_path_factory):
-    """A fit of two epochs, evaluated after each, that nothing stops: the model and its log."""
+    """A fit of two epochs that nothing stops: the model, its log, and its weights by epoch.
+
+    It is evaluated twice in each epoch, after steps 2, 5, 7 and 10.
+    """
     directory = tmp_path_factory.mktemp("whole")
-    logger = ms.callbacks.JSONLogger(directory)
-    return fitted(dataset, [logger, ms.callbacks.Evaluation(dataset, batch_size=BATCH)]), directory
+    evaluation = ms.callbacks.Evaluation(dataset, batch_size=BATCH, times_per_epoch=2)
+    kept = WeightsOfEpochs()
+    model = fitted(dataset, [ms.callbacks.JSONLogger(directory), evaluation, kept])
+    return model, directory, kept.weights
 
 
 class StopAfter(tf.keras.callbacks.Callback):
@@ -80,17 +105,10 @@ def test_a_fit_that_was_killed_within_an_epoch_goes_on_to_the_bit(dataset, whole
     with pytest.raises(KeyboardInterrupt):
         fitted(dataset, [ms.callbacks.JSONLogger(tmp_path / "killed"), saved, StopAfter(8)])
     assert CheckpointStore(tmp_path / "saved").names()[0] == "step-0000000006"
-    tf.keras.utils.set_random_seed(99)  # another order, were it not for the checkpoint's
     logger = ms.callbacks.JSONLogger(tmp_path / "again")
     again = compiled(dataset)
-    tf.keras.utils.set_random_seed(99)
-    again.fit(
-        dataset,
-        batch_size=BATCH,
-        epochs=2,
-        callbacks=[logger, ms.callbacks.Checkpoint(tmp_path / "saved", resume=True)],
-        verbose=0,
-    )
+    tf.keras.utils.set_random_seed(99)  # another order, were it not for the checkpoint's
+    fit(again, dataset, [logger, ms.callbacks.Checkpoint(tmp_path / "saved", resume=True)])
     assert_same(again, whole[0])
     assert [e["step"] for e in entries(tmp_path / "again", "step")] == [7, 8, 9, 10]
     for name in ("total_loss", "train_auc"):
@@ -102,50 +120,27 @@ def test_a_fit_that_was_killed_within_an_epoch_goes_on_to_the_bit(dataset, whole
 
 
 @pytest.mark.parametrize(
-    "optimizer",
-    [
-        lambda: Adam(0.02, use_ema=True, ema_momentum=0.5),
-        lambda: tf.keras.optimizers.Adam(0.02),
-        lambda: "rmsprop",
-    ],
-    ids=["averages", "of Keras", "compile's own"],
-)
-def test_a_fit_that_goes_on_ends_as_one_that_nothing_stopped(dataset, tmp_path, optimizer):
-    """With dropout, averaged weights, and a rate that depends on the one before."""
+    "optimizer", [lambda: tf.keras.optimizers.Adam(0.02), lambda: "rmsprop"],
+    ids=["of Keras", "compile's own"],
+)  # fmt: skip
+def test_an_optimizer_that_is_not_of_this_package_goes_on_too(dataset, tmp_path, optimizer):
+    """With dropout, and a rate that depends on the one before."""
     tf.keras.backend.experimental.enable_tf_random_generator()
-
-    def fit(seed, **checkpoint):
+    models = []
+    for seed, resume in ((4, False), (99, True)):
         tf.keras.utils.set_random_seed(4)
         model = ms.DINModel.from_dataset(dataset, **DIN, dropout_rate=0.5)
-        model.compile(optimizer(), metrics=[])
-        lower = tf.keras.callbacks.LearningRateScheduler(lambda _, rate: rate / 2)
-        saved = ms.callbacks.Checkpoint(tmp_path / "saved", **checkpoint)
+        model.compile(optimizer(), metrics=[], run_eagerly=True)
         tf.keras.utils.set_random_seed(seed)
-        model.fit(dataset, batch_size=BATCH, epochs=2, callbacks=[lower, saved], verbose=0)
-        return model
-
-    whole = fit(seed=4)
-    shutil.rmtree(tmp_path / "saved/step-0000000010")
-    assert_same(fit(seed=99, resume=True), whole)
-
-
-def test_what_is_logged_of_training_is_not_that_of_validation_data(
-    dataset, with_validation, whole, tmp_path
-):
-    model = compiled(dataset)
-    model.fit(
-        dataset,
-        batch_size=BATCH,
-        validation_data=with_validation,
-        callbacks=[ms.callbacks.JSONLogger(tmp_path / "validated")],
-        verbose=0,
-    )
-    plain, validated = (entries(p, "epoch")[0] for p in (whole[1], tmp_path / "validated"))
-    assert validated["train_auc"] == plain["train_auc"]
+        lower = tf.keras.callbacks.LearningRateScheduler(lambda _, rate: rate / 2)
+        saved = ms.callbacks.Checkpoint(tmp_path / "saved", resume=resume)
+        models.append(fit(model, dataset, [lower, saved]))
+        shutil.rmtree(tmp_path / "saved/step-0000000010")
+    assert_same(*models)
 
 
 def test_steps_of_an_execution_change_nothing(dataset, whole, tmp_path):
-    one, log = whole
+    one, log, _ = whole
     evaluation = ms.callbacks.Evaluation(dataset, batch_size=BATCH, times_per_epoch=2)
     logger = ms.callbacks.JSONLogger(tmp_path)
     several = fitted(dataset, [logger, evaluation], steps_per_execution=3)
@@ -155,6 +150,7 @@ def test_steps_of_an_execution_change_nothing(dataset, whole, tmp_path):
     assert [e["total_loss"] for e in ours] == [e["total_loss"] for e in theirs]
     epochs = [[e["train_auc"] for e in entries(path, "epoch")] for path in (tmp_path, log)]
     assert epochs[0] == epochs[1]
+    assert [e["step"] for e in entries(log, "evaluation")] == [2, 7]
     assert [e["step"] for e in entries(tmp_path, "evaluation")] == [3, 8]  # behind steps 2 and 7
 
 
@@ -165,63 +161,64 @@ def test_an_execution_after_one_of_a_single_step_does_all_its_steps(dataset):
     assert model.optimizer.iterations.numpy() == 1 + 8
 
 
-def test_a_whole_step_may_be_one_program(dataset):
+def test_a_whole_step_may_be_one_program(dataset, whole):
     """As on one GPU: samples made, gradients of whole tables, update and metrics, by XLA."""
-    plain = fitted(dataset, epochs=1)
     with gpu_forms(True):
-        model = compiled(dataset, jit_compile=True, steps_per_execution=2)
-        assert model._is_one_program
-        model.fit(dataset, batch_size=BATCH, epochs=1, verbose=0)
-    for ours, theirs in zip(model.get_weights(), plain.get_weights(), strict=True):
+        kept = WeightsOfEpochs()
+        fitted(dataset, [kept], epochs=1, jit_compile=True, steps_per_execution=2)
+    for ours, theirs in zip(kept.weights[0], whole[2][0], strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=2e-3, atol=2e-4)
 
 
-def test_callbacks_of_keras_hear_of_what_was_held_out(with_validation):
-    dataset = with_validation
-    plateau = tf.keras.callbacks.ReduceLROnPlateau("val_auc", mode="max", min_delta=1, patience=1)
-    stopping = tf.keras.callbacks.EarlyStopping("test_auc", mode="max", min_delta=1, patience=2)
-    evaluation = ms.callbacks.Evaluation(dataset, batch_size=BATCH)
-    heard = {}
-    noting = tf.keras.callbacks.LambdaCallback(on_epoch_end=lambda _, logs: heard.update(logs))
-    model = fitted(dataset, [evaluation, noting, plateau, stopping], epochs=9)
+def test_callbacks_of_keras_hear_of_what_was_held_out_and_are_resumed(with_validation, tmp_path):
+    """Nothing gets better by as much as is asked for, after the first epoch."""
+    dataset, heard = with_validation, {}
+    wanted = {"mode": "max", "min_delta": 1, "patience": 2}
+
+    def go_on(epochs):
+        model = compiled(dataset, Adam(0.02))
+        evaluation = ms.callbacks.Evaluation(dataset, batch_size=BATCH)
+        callbacks = [
+            evaluation,
+            tf.keras.callbacks.LambdaCallback(on_epoch_end=lambda _, logs: heard.update(logs)),
+            tf.keras.callbacks.ReduceLROnPlateau("val_auc", **wanted),
+            tf.keras.callbacks.EarlyStopping("test_auc", **wanted),
+            ms.callbacks.Checkpoint(tmp_path / "saved", resume=True),
+        ]
+        model.fit(dataset, batch_size=BATCH, epochs=epochs, callbacks=callbacks, verbose=0)
+        return model, evaluation
+
+    go_on(epochs=2)
+    model, evaluation = go_on(epochs=9)
     assert heard["val_auc"] == heard["validation_auc"] != heard["test_auc"]
     assert heard["val_loss"] == heard["validation_log_loss"]
     assert model.progress.epoch == 2  # the third epoch was the last
-    assert float(model.optimizer.learning_rate) == pytest.approx(0.02 * 0.1**2)
+    assert float(model.optimizer.learning_rate) == pytest.approx(0.02 * 0.1)
     assert evaluation.last.metrics["test_auc"] > 0.5
 
 
-def test_test_data_choose_nothing(dataset, with_validation):
+def test_test_data_choose_nothing_and_validation_data_change_no_training(
+    dataset, with_validation, whole, tmp_path
+):
     """Without a validation part a callback that monitors one is refused before the first step."""
     evaluation = ms.callbacks.Evaluation(dataset, batch_size=BATCH)
     stopping = tf.keras.callbacks.EarlyStopping("val_auc", mode="max", patience=2)
     message = "EarlyStopping monitors val_auc: expected validation data. Found: test alone. Make"
     with pytest.raises(ms.MerlinSimError, match=message):
         fitted(dataset, [evaluation, stopping])
-    assert (
-        fitted(dataset, [evaluation], epochs=1)
-        .history.history.keys()
-        .isdisjoint({"val_auc", "val_loss"})
-    )
+    assert whole[0].history.history.keys().isdisjoint({"val_auc", "val_loss"})
     model = compiled(dataset)
-    model.fit(
-        dataset,
-        batch_size=BATCH,
-        validation_data=with_validation,
-        callbacks=[evaluation, stopping],
-        verbose=0,
-    )
-
-
-def test_a_directory_s_validation_data_are_its_validation_part(dataset, with_validation):
-    model = compiled(with_validation)
-    model.fit(with_validation, batch_size=BATCH, validation_data=with_validation, verbose=0)
+    callbacks = [evaluation, stopping, ms.callbacks.JSONLogger(tmp_path)]
+    fit(model, dataset, callbacks, epochs=1, validation_data=with_validation)
+    plain, validated = (entries(path, "epoch")[0] for path in (whole[1], tmp_path))
+    assert validated["train_auc"] == plain["train_auc"]
+    # A directory's validation data are its validation part.
     files = with_validation.files("validation")
     (auc,) = (metric for metric in model.metrics if isinstance(metric, ms.metrics.AUC))
     assert auc.samples == sum(pq.read_metadata(file).num_rows for file in files)
     message = f"{dataset.path}: `validation_data`.* the mapping validation. Found: train, test"
     with pytest.raises(ms.OptionError, match=message):
-        model.fit(with_validation, batch_size=BATCH, validation_data=dataset, verbose=0)
+        fit(model, dataset, validation_data=dataset)
 
 
 def test_a_metric_of_ones_own_takes_no_published_name(dataset):
@@ -235,115 +232,70 @@ def test_a_metric_of_ones_own_takes_no_published_name(dataset):
 def test_an_evaluation_of_a_second_model_is_its_own(dataset):
     evaluation = ms.callbacks.Evaluation(dataset, batch_size=BATCH)
     for seed in (1, 2):
-        model = compiled(dataset)
+        model = compiled(dataset, Adam(0.02), run_eagerly=True)
         model.set_weights([weight + 0.1 * seed for weight in model.get_weights()])
-        model.fit(dataset, batch_size=BATCH, callbacks=[evaluation], verbose=0)
+        fit(model, dataset, [evaluation], epochs=1, steps_per_epoch=1)
     own = ms.callbacks.Evaluation(dataset, batch_size=BATCH)
     own.set_model(model)
     assert evaluation.last.metrics == own.evaluate()
 
 
-def test_what_callbacks_of_keras_keep_is_resumed(with_validation, tmp_path):
-    dataset = with_validation
-
-    def callbacks():
-        return [
-            ms.callbacks.Evaluation(dataset, batch_size=BATCH),
-            tf.keras.callbacks.ReduceLROnPlateau("val_auc", mode="max", min_delta=1, patience=2),
-            ms.callbacks.Checkpoint(tmp_path / "saved", resume=True),
-        ]
-
-    fitted(dataset, callbacks(), epochs=2)
-    model = fitted(dataset, callbacks(), epochs=3)  # the second without a better one
-    assert float(model.optimizer.learning_rate) == pytest.approx(0.002)
-
-
-def test_a_signal_ends_a_fit_and_saves_it(dataset, tmp_path):
-    class Ask:
-        def __init__(self):
-            self.asked = 0
-
-        def __bool__(self):
-            self.asked += 1
-            return self.asked > 3
-
-    callbacks = [ms.callbacks.StopOnSignal(Ask()), ms.callbacks.Checkpoint(tmp_path / "saved")]
-    with pytest.raises(Interrupted, match="stopped on request in epoch 1 after 4 steps: saved in"):
-        fitted(dataset, callbacks)
-    assert CheckpointStore(tmp_path / "saved").names() == ["step-0000000004"]
-
-
 class AskAfter:
-    """Asks to stop once so many steps are done."""
+    """Asks to stop once it was looked at so many times."""
 
-    def __init__(self, steps):
-        self.steps, self.asked = steps, 0
+    def __init__(self, looks):
+        self.looks, self.asked = looks, 0
 
     def __bool__(self):
         self.asked += 1
-        return self.asked > self.steps
+        return self.asked > self.looks
 
 
-def test_a_fit_that_is_stopped_while_it_is_evaluated_goes_on_with_the_evaluation(
-    dataset, whole, tmp_path
-):
-    def callbacks():
+def test_a_fit_that_is_stopped_before_an_evaluation_goes_on_with_it(dataset, whole, tmp_path):
+    """Once within an epoch and once at its end: nothing of what is logged is lost."""
+
+    def callbacks(*stopping):
         return [
             ms.callbacks.JSONLogger(tmp_path / "results", append=True),
-            ms.callbacks.Evaluation(dataset, batch_size=BATCH),
-            ms.callbacks.Checkpoint(tmp_path / "saved", resume=True),
-        ]
-
-    with pytest.raises(Interrupted, match="in epoch 1 after 5 steps"):
-        fitted(dataset, [ms.callbacks.StopOnSignal(AskAfter(5)), *callbacks()])
-    assert not entries(tmp_path / "results", "epoch")
-    again = fitted(dataset, callbacks())
-    assert [e["step"] for e in entries(tmp_path / "results", "step")] == list(range(1, 11))
-    ours = entries(tmp_path / "results", "epoch")
-    assert_same(again, whole[0])
-    for name in ("total_loss", "train_auc", "test_auc"):
-        theirs = [entry[name] for entry in entries(whole[1], "epoch")]
-        assert [entry[name] for entry in ours] == theirs
-
-
-def test_an_evaluation_within_an_epoch_is_not_lost_by_a_stop(dataset, tmp_path):
-    def callbacks(name):
-        return [
-            ms.callbacks.JSONLogger(tmp_path / name, append=True),
+            *stopping,
             ms.callbacks.Evaluation(dataset, batch_size=BATCH, times_per_epoch=2),
+            ms.callbacks.Checkpoint(tmp_path / "saved", keep=9, select_by="test", resume=True),
         ]
 
-    fitted(dataset, callbacks("whole"))
-    saved = ms.callbacks.Checkpoint(tmp_path / "saved", keep=9, select_by="test", resume=True)
-    with pytest.raises(Interrupted, match="in epoch 1 after 2 steps"):
-        fitted(dataset, [ms.callbacks.StopOnSignal(AskAfter(2)), *callbacks("parts"), saved])
-    fitted(dataset, [*callbacks("parts"), saved])
-    found = [
-        [(entry["step"], entry["test_auc"]) for entry in entries(tmp_path / name, "evaluation")]
-        for name in ("whole", "parts")
-    ]
-    assert [step for step, _ in found[0]] == [2, 7]
-    assert found[0] == found[1]
+    # Each step and each evaluation looks whether to stop: the second fit begins with one.
+    for looks, done in ((2, 2), (4, 5)):
+        message = f"stopped on request in epoch 1 after {done} steps: saved in"
+        with pytest.raises(Interrupted, match=message):
+            fitted(dataset, callbacks(ms.callbacks.StopOnSignal(AskAfter(looks))))
+        assert CheckpointStore(tmp_path / "saved").names()[0] == f"step-{done:010d}"
+        assert not entries(tmp_path / "results", "epoch")
+    assert_same(fitted(dataset, callbacks()), whole[0])
+    assert [e["step"] for e in entries(tmp_path / "results", "step")] == list(range(1, 11))
+    for kind, names in (
+        ("epoch", ("total_loss", "train_auc", "test_auc")),
+        ("evaluation", ("step", "test_auc")),
+    ):
+        ours, theirs = (entries(place, kind) for place in (tmp_path / "results", whole[1]))
+        for name in names:
+            assert [entry[name] for entry in ours] == [entry[name] for entry in theirs]
     scored = [f"step-{step:010d}" for step in (2, 5, 7, 10)]
     assert sorted(CheckpointStore(tmp_path / "saved").ranking("test")) == scored
 
 
-def test_a_second_fit_with_a_checkpoint_that_does_not_resume_begins_anew(dataset, tmp_path):
-    saved = ms.callbacks.Checkpoint(tmp_path / "saved")
-    model = fitted(dataset, [saved])
-    model.fit(dataset, batch_size=BATCH, epochs=2, callbacks=[saved], verbose=0)
-    assert model.optimizer.iterations.numpy() == 2 * 10
-
-
-def test_the_command_line_goes_on_with_what_a_notebook_began(dataset, small_run, tmp_path):
-    saved = ms.callbacks.Checkpoint(tmp_path / "saved")
-    model = ms.DINModel.from_dataset(dataset, **DIN)
-    model.compile("lazy_adam", metrics=[ms.metrics.AUC()])
-    model.fit(dataset, batch_size=BATCH, callbacks=[saved], verbose=0)
-    goes_on = {"load_checkpoint_path": tmp_path / "saved", "optimizer": "lazy_adam"}
-    run(small_run(**goes_on))
-    steps = [entry["step"] for entry in entries(tmp_path / "results", "step")]
-    assert steps == list(range(6, 11))
+def test_a_second_fit_with_a_checkpoint_that_does_not_resume_begins_anew(
+    dataset, with_validation, tmp_path
+):
+    """The first is refused until there is something by which a checkpoint can be chosen."""
+    saved = ms.callbacks.Checkpoint(tmp_path / "saved", select_by="validation")
+    evaluation = ms.callbacks.Evaluation(dataset, batch_size=BATCH)  # which has no validation data
+    for callbacks in ([saved], [evaluation, saved]):
+        with pytest.raises(MerlinSimError, match="expected an Evaluation before it"):
+            fitted(dataset, callbacks, epochs=1)
+    callbacks = [ms.callbacks.Evaluation(with_validation, batch_size=BATCH), saved]
+    model = fitted(with_validation, callbacks, epochs=1)
+    assert CheckpointStore(tmp_path / "saved").best() is not None
+    fit(model, with_validation, callbacks, epochs=1)
+    assert model.optimizer.iterations.numpy() == 2 * 5
 
 
 def test_classes_without_a_weight_are_refused(dataset):
@@ -377,14 +329,13 @@ def test_weights_that_no_checkpoint_keeps_are_not_restored_after_a_resume(datase
         fitted(dataset, [stopping, saved])
 
 
-def test_callbacks_and_metrics_of_one_s_own_work_from_the_command_line(small_run, tmp_path):
-    named = {
-        "callback": "merlin_sim_callbacks_of_a_test:Noting",
-        "metric": "tensorflow.keras.metrics:Precision",
-    }
-    import sys
-    import types
-
+def test_the_command_line_goes_on_with_what_a_notebook_began_and_takes_callbacks_and_metrics(
+    dataset, small_run, monkeypatch, tmp_path
+):
+    saved = ms.callbacks.Checkpoint(tmp_path / "saved")
+    model = ms.DINModel.from_dataset(dataset, **DIN)
+    model.compile("lazy_adam", metrics=[ms.metrics.AUC()])
+    model.fit(dataset, batch_size=BATCH, callbacks=[saved], verbose=0)
     heard = []
 
     class Noting(tf.keras.callbacks.Callback):
@@ -394,65 +345,36 @@ def test_callbacks_and_metrics_of_one_s_own_work_from_the_command_line(small_run
     tf.keras.backend.reset_uids()  # else another test's metric of this name comes before it
     module = types.ModuleType("merlin_sim_callbacks_of_a_test")
     module.Noting = Noting
-    sys.modules[module.__name__] = module
-    try:
-        result = run(small_run(**named))
-    finally:
-        del sys.modules[module.__name__]
-    assert [epoch for epoch, _, _ in heard] == [0, 1]
-    epochs = entries(tmp_path / "results", "epoch")
-    assert [entry["test_auc"] for entry in epochs] == [auc for _, auc, _ in heard]
-    assert {"train_precision", "test_precision"} <= set(epochs[0])
-    assert result["test_precision"] == epochs[-1]["test_precision"]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    named = {
+        "callback": "merlin_sim_callbacks_of_a_test:Noting",
+        "metric": "tensorflow.keras.metrics:Precision",
+    }
+    begun = {"load_checkpoint_path": tmp_path / "saved", "optimizer": "lazy_adam"}
+    result = run(small_run(**begun, **named))
+    steps = [entry["step"] for entry in entries(tmp_path / "results", "step")]
+    assert steps == list(range(6, 11))
+    (epoch,) = entries(tmp_path / "results", "epoch")
+    assert heard == [(1, epoch["test_auc"], epoch["train_precision"])]
+    assert result["test_precision"] == epoch["test_precision"]
     config = (tmp_path / "results/config.yaml").read_text()
     assert "metric: tensorflow.keras.metrics:Precision" in config
     assert json.loads((tmp_path / "results/evaluation.json").read_text())["rows"] == 101
 
 
-@pytest.mark.parametrize("name", ["nothing", "json:nothing"])
-def test_a_callback_that_is_not_there_is_named(small_run, name):
-    with pytest.raises(ms.MerlinSimError, match=name):
-        run(small_run(callback=name))
-
-
-@pytest.mark.parametrize("option", ["callback", "metric"])
-def test_what_cannot_be_made_without_arguments_is_refused(small_run, option):
-    name = {"callback": "callbacks:ModelCheckpoint", "metric": "metrics:SensitivityAtSpecificity"}
-    message = rf"`{option}`: expected what is made without .*{name[option]}\(\) raises TypeError:"
-    with pytest.raises(ms.MerlinSimError, match=message):
-        run(small_run(**{option: f"tensorflow.keras.{name[option]}"}))
-
-
-@pytest.mark.parametrize(
-    ("option", "name", "found"),
-    [
-        ("callback", "os:getpid", "int"),
-        ("callback", "os:sep", "str"),
-        ("callback", "tensorflow.keras.metrics:Precision", "Precision"),
-        ("metric", "os:getpid", "int"),
-        ("metric", "tensorflow.keras.callbacks:Callback", "Callback"),
-    ],
-)
-def test_what_is_no_callback_or_metric_is_refused(small_run, option, name, found):
-    message = f"`{option}`: expected a {option} of Keras. Found: {name} gives {found}"
-    with pytest.raises(ms.MerlinSimError, match=message):
-        run(small_run(**{option: name}))
-
-
-def test_checkpoints_and_ends_fall_between_executions(small_run):
-    with pytest.raises(ms.MerlinSimError, match="`max_steps` should be a multiple of `steps_per"):
-        small_run(steps_per_execution=4, max_steps=6)
-
-
-def test_a_checkpoint_that_has_nothing_to_choose_by_is_refused(dataset, with_validation, tmp_path):
-    saved = ms.callbacks.Checkpoint(tmp_path / "saved", select_by="validation")
-    evaluation = ms.callbacks.Evaluation(dataset, batch_size=BATCH)  # which has no validation data
-    for callbacks in ([saved], [evaluation, saved]):
-        with pytest.raises(MerlinSimError, match="expected an Evaluation before it"):
-            fitted(dataset, callbacks, epochs=1)
-    fitted(
-        with_validation,
-        [ms.callbacks.Evaluation(with_validation, batch_size=BATCH), saved],
-        epochs=1,
-    )
-    assert CheckpointStore(tmp_path / "saved").best() is not None
+def test_what_is_no_callback_or_metric_is_refused(small_run):
+    without = "expected what is made without .*{0}\\(\\) raises TypeError:"
+    other = "expected a {1} of Keras. Found: {0} gives {2}"
+    keras = "tensorflow.keras"
+    for option, name, said in (
+        ("callback", "nothing", "nothing"),
+        ("callback", "json:nothing", "json:nothing"),
+        ("callback", f"{keras}.callbacks:ModelCheckpoint", without),
+        ("metric", f"{keras}.metrics:SensitivityAtSpecificity", without),
+        ("callback", "os:sep", other.format("os:sep", "callback", "str")),
+        ("callback", f"{keras}.metrics:Precision", other.format("{0}", "callback", "Precision")),
+        ("metric", "os:getpid", other.format("{0}", "metric", "int")),
+        ("metric", f"{keras}.callbacks:Callback", other.format("{0}", "metric", "Callback")),
+    ):
+        with pytest.raises(ms.MerlinSimError, match=f"`{option}`.*" + said.format(name)):
+            run(small_run(**{option: name}))

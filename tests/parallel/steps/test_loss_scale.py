@@ -7,14 +7,6 @@ from merlin_sim.parallel.steps import loss_scale
 from merlin_sim.parallel.steps.loss_scale import INITIAL_SCALE, LossScale
 
 
-def test_float32_is_left_alone():
-    scale = LossScale(active=False)
-    gradients = [tf.constant([float("inf")])]
-    same, finite = scale.unscale(gradients)
-    scale.update(finite)
-    assert same is gradients and bool(finite) and scale.scale.numpy() == 1.0
-
-
 def test_gradients_come_back_unscaled_and_overflow_halves():
     scale = LossScale(active=True)
     given = tf.IndexedSlices(tf.constant([[INITIAL_SCALE]]), tf.constant([2]), [4, 1])

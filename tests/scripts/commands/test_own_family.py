@@ -110,19 +110,6 @@ def test_what_is_logged_is_the_family_s_and_inference_finds_it_again(dataset, tr
     run("inference", *arguments, "--results_dir", tmp_path)
     (found,) = entries(tmp_path, "inference")
     assert found["test_auc"] == last["test_auc"]
-
-
-@pytest.mark.slow
-def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(dataset, trained, tmp_path):
-    options = ["--model_option", "start=0.25"]
-    train(dataset, tmp_path, *options, "--epochs", 2)
-    resume = ["--load_checkpoint_path", tmp_path / "saved"]
-    train(dataset, tmp_path, *options, *resume, "--epochs", 4)
-    expected, received = (
-        {entry["step"]: entry["log_loss"] for entry in entries(directory / "results", "step")}
-        for directory in (trained, tmp_path)
-    )
-    assert received == expected
     model = load_model(trained / "saved")
     assert [weight.shape.as_list() for weight in model.weights] == [[6], [4], []]
 

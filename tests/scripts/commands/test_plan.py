@@ -48,27 +48,12 @@ def test_tables_ranks_and_sums_are_shown(dataset):
     assert "5,000,000 16" in said and "rows in 2: ranks 0, 1" in said
 
 
-def test_what_goes_to_host_memory_is_shown(dataset):
-    options = ["--ranks", 1, "--memory", "1GB", "--optimizer", "sgd"]
-    with pytest.raises(MerlinSimError, match=r"--host_memory of 2.7\d GiB a rank"):
-        plan(dataset, *options)
-    lines = plan(dataset, *options, "--host_memory", "4GB").splitlines()
-    of = {line.split()[0]: " ".join(line.split()) for line in lines if line.strip()}
-    assert of["site"] == "site 5,000,000 128 2.38 GiB 0 64.50 MiB every rank, in host memory"
-    assert of["page"] == "page 300,000 128 146.48 MiB 0 64.50 MiB every rank"
-    assert of["rank"] == "rank weights sgd gradients device host sends receives"
-    # A step asks for at most 131,072 rows: an id, a vector, a gradient.
-    said = " ".join(lines)
-    assert "In host memory: 2.45 GiB; a rank's device exchanges at most 128.50 MiB" in said
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--ranks", 2, "--memory", "1GB"], r"do not fit 2 rank\(s\): one would have to hold"),
+        (["--ranks", 1, "--memory", "1GB"], r"--host_memory of 2.7\d GiB a rank"),
         (["--ranks", 2, "--memory", "lots"], "like 80GB or 64GiB. Received: 'lots'"),
         (["--ranks", 3, "--nodes", 2], "`ranks` should be divisible by `nodes`"),
-        (["--ranks", 2, "--cut", "columns", "--optimizer", "adagrad"], "cut them by rows"),
         (["--ranks", 2, "--top_k", 4], "top_k"),
     ],
 )

@@ -39,6 +39,8 @@ def test_it_learns_what_two_columns_say_together_and_raw_rows_give_it(
     train(model_type, dataset, tmp_path / "run", "--epochs", 4)
     *_, last = entries(tmp_path / "run/results", "epoch")
     assert last["test_auc"] > least and "test_gauc" not in last
+    if model_type == "dcnv2":  # whose way from here on is that of DLRM
+        return
     saved = tmp_path / "run/saved"
     arguments = ["--dataset_dir", dataset, "--load_checkpoint_path", saved]
     run("inference", *arguments, "--results_dir", tmp_path)
@@ -61,19 +63,6 @@ def test_it_learns_what_two_columns_say_together_and_raw_rows_give_it(
     columns = {name: np.array(values) for name, values in (ids | numbers).items()}
     logits = load_model(saved).forward({**columns, "category_0": np.array([5, 0])}).logits
     np.testing.assert_allclose(scores, 1 / (1 + np.exp(-logits.numpy()[:, 0])), rtol=1e-5)
-    if model_type == "dlrm":
-        a_resumed_run_goes_on_as_if_it_had_not_stopped(dataset, tmp_path)
-
-
-def a_resumed_run_goes_on_as_if_it_had_not_stopped(dataset, directory):
-    resume = ["--load_checkpoint_path", directory / "parts/saved"]
-    for options in (["--epochs", 2], [*resume, "--epochs", 4]):
-        train("dlrm", dataset, directory / "parts", *options)
-    expected, received = (
-        {e["step"]: e["total_loss"] for e in entries(directory / name / "results", "step")}
-        for name in ("run", "parts")
-    )
-    assert received == expected
 
 
 @pytest.mark.parametrize(

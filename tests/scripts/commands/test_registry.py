@@ -62,16 +62,10 @@ def test_what_is_refused_ends_with_2(home):
     gate["challenger"] = {"checkpoint_sha256": "digest of a"}
     (home / "gate.json").write_text(with_own_digest(gate))
     registry(home, "add", home / "a", "--gate", home / "gate.json")
-    for arguments, said in (
-        (("promote", 1), "version 1 did not pass its gate"),
-        (("promote", 2), "expected one of its versions (1). Received: 2"),
-        (("rollback",), "Received: no promotion yet"),
-        (("prune", "--keep_versions", 0), "--keep_versions"),
-        (("add", home / "b", "--gate", home / "gate.json"), "expected the gate of this model"),
-        (("add", home), "manifest.json: cannot be read"),
-    ):
-        found = registry(home, *arguments)
-        assert found.returncode == 2 and said in found.stderr, found.stderr
+    found = registry(home, "promote", 1)
+    assert found.returncode == 2 and "version 1 did not pass its gate" in found.stderr
     found = registry(home, "promote", 1, "--force")
     assert found.returncode == 0 and "it did not pass its gate" in found.stderr
-    assert answer("registry", "list", home / "nothing").returncode == 2
+    for arguments in (("rollback",), ("prune", "--keep_versions", 0), ("list",)):
+        place = home / "nothing" if arguments == ("list",) else home / "registry"
+        assert answer("registry", arguments[0], place, *arguments[1:]).returncode == 2

@@ -6,7 +6,6 @@ Some of it of the program in a process of its own, the rest of the same entry in
 from __future__ import annotations
 
 import os
-import random
 import subprocess
 import sys
 from pathlib import Path
@@ -66,23 +65,14 @@ def test_validate(amazon, start):
 
 @pytest.mark.slow
 def test_wrong_input_is_answered(tmp_path):
-    assert "No such file" in merlin_sim("data", "spec", "validate", tmp_path / "none.yaml", code=2)
-    too_long = merlin_sim("data", "spec", "show", tmp_path / ("x" * 300), code=2)
-    assert "File name too long" in too_long
-    assert "found neither" in merlin_sim("data", "spec", "validate", tmp_path, code=2)
-    assert "expected a dataset directory" in merlin_sim(
-        "data", "spec", "adopt", tmp_path / "none", "--number_of_user_features", 1, code=2
-    )
-    assert "ends in .yaml or .pbtxt" in merlin_sim(
-        "data", "spec", "convert", "a.yaml", "b.json", code=2
-    )
+    for words, said in (
+        (("validate", tmp_path / "none.yaml"), "No such file"),
+        (("show", tmp_path / ("x" * 300)), "File name too long"),
+        (("validate", tmp_path), "found neither"),
+        (("convert", "a.yaml", "b.json"), "ends in .yaml or .pbtxt"),
+    ):
+        assert said in merlin_sim("data", "spec", *words, code=2)
     assert "No such command" in merlin_sim("speck", code=2)
-    assert "should be one of dlrm, " in merlin_sim(
-        "data", "spec", "validate", tmp_path, "--model_type", "gru", code=2
-    )
-    file = tmp_path / "schema.pbtxt"
-    file.write_text("feature { name: 3 }")
-    assert "expected a Merlin schema" in merlin_sim("data", "spec", "validate", file, code=2)
 
 
 @pytest.mark.slow
@@ -122,10 +112,6 @@ def test_specs_are_converted_there_and_back_and_a_schema_is_checked_as_its_spec_
     assert (tmp_path / "copy.yaml").read_bytes() == again.read_bytes()
     merlin_sim("data", "spec", "show", schema)
     merlin_sim("data", "spec", "validate", schema, "--skip_files")
-    broken = tmp_path / "broken.yaml"
-    broken.write_text(amazon.read_text().replace("type: tfrecord", "type: wat"))
-    merlin_sim("data", "spec", "convert", broken, schema)
-    assert "one of the chunk types" in merlin_sim("data", "spec", "validate", schema, code=2)
 
 
 @pytest.mark.slow
@@ -137,16 +123,3 @@ def test_adopt(tmp_path):
     assert "has a spec already" in merlin_sim(
         "data", "spec", "adopt", directory, "--number_of_user_features", 1, code=2
     )
-
-
-@pytest.mark.slow
-def test_whatever_bytes_the_file_holds_the_answer_is_a_message(amazon):
-    chance = random.Random(1)
-    sound = amazon.read_bytes()
-    for _ in range(25):
-        start = chance.randrange(len(sound))
-        noise = bytes(chance.randrange(256) for _ in range(chance.randrange(1, 30)))
-        amazon.write_bytes(sound[:start] + noise + sound[start + chance.randrange(40) :])
-        result = in_process.answer("data", "spec", "validate", amazon)
-        assert result.returncode in (0, 2) and (result.returncode == 0) == (not result.stderr)
-        assert "Traceback" not in result.stderr

@@ -3,31 +3,15 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-import click
 import pytest
 import yaml
-from click.testing import CliRunner
+from in_process import parsed as parse
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.models.known_families import find_family, presets
-from merlin_sim.scripts.options.run_options import run_options, to_run_config, with_validation
+from merlin_sim.scripts.options.run_options import with_validation
 
 ROOT = Path(__file__).parents[3]
-
-
-def parse(*words, mode="train"):
-    """What the command line means, without running it."""
-    found = []
-
-    @click.command()
-    @run_options(mode)
-    @click.pass_context
-    def command(ctx, /, **values):
-        found.append(to_run_config(ctx, values))
-
-    result = CliRunner().invoke(command, [*words], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return found[0], result.output
 
 
 DATASET = ("--dataset_dir", "data")
@@ -122,36 +106,14 @@ def test_inference_with_a_training_runs_configuration_scores_what_the_run_saved(
     assert parse(*words, "--benchmark", mode="inference")[0].load_checkpoint_path is None
 
 
-def launcher(*words):
-    return subprocess.run(
-        [ROOT / "scripts/run_model.sh", *words], capture_output=True, text=True, check=False
-    )
-
-
-@pytest.mark.slow
-def test_the_launcher_takes_the_published_flags_and_no_others(tmp_path):
-    done = launcher(
-        *("--data_path", str(tmp_path / "none"), "--gpus", "1", "--amp", "1", "--xla", "0"),
-        *("--benchmark", "1", "--benchmark_steps", "50", "--mode", "train", "--epochs", "2"),
-        *("--batch_size", "64", "--results_dir", str(tmp_path / "r"), "--log_filename", "l.json"),
-        *("--save_checkpoint_path", str(tmp_path / "c")),
-        *("--prebatch_train_size", "16", "--prebatch_test_size", "8"),
-    )
-    said = done.stdout.splitlines()[0]
-    assert "--prebatch_train_size 16 --prebatch_test_size 8" in said
-    for words in ("--drop_remainder --amp --benchmark", "--global_batch_size 64", "--epochs 2"):
-        assert words in said
-    assert "--xla" not in said
-    assert done.returncode == 2 and "expected a dataset directory" in done.stderr
-    for words in (
-        ("--amp", "yes"),
-        ("--gpus", "0"),
-        ("--mode", "x"),
-        ("--speed", "9"),
-        ("--gpus",),
-    ):
-        refused = launcher(*words)
-        assert refused.returncode == 2 and "Usage" in refused.stderr
+@pytest.mark.parametrize(
+    "words",
+    [("--amp", "yes"), ("--gpus", "0"), ("--mode", "x"), ("--speed", "9"), ("--gpus",)],
+)
+def test_the_launcher_refuses_other_flags_and_values(words):
+    launcher = [ROOT / "scripts/run_model.sh", *words]
+    refused = subprocess.run(launcher, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2 and "Usage" in refused.stderr
 
 
 def test_a_preset_sets_what_is_not_given(tmp_path):
@@ -184,17 +146,11 @@ def test_a_preset_sets_what_is_not_given(tmp_path):
     ],
 )
 def test_a_preset_stops_early_where_data_validate(validates, words, stops):
-    found = []
+    def settled(ctx, config):
+        return with_validation(ctx, config, validates)
 
-    @click.command()
-    @run_options("train")
-    @click.pass_context
-    def command(ctx, /, **values):
-        found.append(with_validation(ctx, to_run_config(ctx, values), validates))
-
-    words = (*DATASET, "--preset", "lifelong", *words)
-    CliRunner().invoke(command, [*words], catch_exceptions=False)
-    assert [config.early_stopping for config in found] == [stops]
+    config, _ = parse(*DATASET, "--preset", "lifelong", *words, then=settled)
+    assert config.early_stopping == stops
 
 
 @pytest.mark.parametrize("name", presets())

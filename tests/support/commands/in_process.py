@@ -10,6 +10,7 @@ import warnings
 from typing import NamedTuple
 from unittest import mock
 
+import click
 from click.testing import CliRunner
 
 from merlin_sim.scripts import main
@@ -53,3 +54,20 @@ def answer(*arguments) -> Answer:
         except SystemExit as end:
             code = end.code or 0
     return Answer(code, *(stream.buffer.getvalue().decode() for stream in streams))
+
+
+def parsed(*words, mode="train", then=lambda context, config: config):
+    """What the options of a run mean, without the run; and what was said of them."""
+    from merlin_sim.scripts.options.run_options import run_options, to_run_config
+
+    found = []
+
+    @click.command()
+    @run_options(mode)
+    @click.pass_context
+    def command(ctx, /, **values):
+        found.append(then(ctx, to_run_config(ctx, values)))
+
+    result = CliRunner().invoke(command, [*map(str, words)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return found[0], result.output

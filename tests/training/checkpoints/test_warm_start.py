@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from grown_dataset import MORE, SIZES, kinds_of, write_keyed_dataset
+from grown_dataset import MORE, SIZES, kinds_of
 from small_runs import DIN, TWO_TOWER
 
 from merlin_sim.models import build_model
@@ -24,13 +24,8 @@ UNTRAINED = 4
 
 
 @pytest.fixture(scope="module")
-def datasets(tmp_path_factory):
-    root = tmp_path_factory.mktemp("keyed")
-    return {
-        "old": DatasetDirectory.open(write_keyed_dataset(root / "old")),
-        "grown": DatasetDirectory.open(write_keyed_dataset(root / "grown", grown=True)),
-        "other": DatasetDirectory.open(write_keyed_dataset(root / "other", True, order=-1)),
-    }
+def datasets(keyed):
+    return {name: DatasetDirectory.open(keyed / name) for name in ("old", "grown", "other")}
 
 
 def make_state(dataset, optimizer="adam", family="din", **changes):

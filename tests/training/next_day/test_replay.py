@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from grown_dataset import write_keyed_dataset
 
 from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.exceptions import MerlinSimError
@@ -15,19 +14,11 @@ from merlin_sim.training.runs.replay import ReplayFeed
 from merlin_sim.training.runs.replayed import batch_shares
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    root = tmp_path_factory.mktemp("days")
-    write_keyed_dataset(root / "old")
-    write_keyed_dataset(root / "grown", grown=True)
-    return root
-
-
-def replaying(place, ranks=None, sizes=(30, 10)):
+def replaying(keyed, ranks=None, sizes=(30, 10)):
     """A feed of 240 new rows, and 240 old ones, whose users tell which is which."""
     feeds = []
     for name, size, drop_last in (("grown", sizes[0], False), ("old", sizes[1], True)):
-        dataset = DatasetDirectory.open(place / name)
+        dataset = DatasetDirectory.open(keyed / name)
         columns = dataset.schema.column_names
         feeds.append(
             open_loader(
@@ -46,11 +37,11 @@ def rows_of(batch):
     return [tuple(row) for row in np.concatenate(values, axis=1).tolist()]
 
 
-def test_each_batch_has_its_old_rows_and_each_epoch_all_new_ones(place):
-    feed = replaying(place)
+def test_each_batch_has_its_old_rows_and_each_epoch_all_new_ones(keyed):
+    feed = replaying(keyed)
     plan = feed.plan(0)
-    new = {row for batch in alone(place, "grown") for row in rows_of(batch)}
-    old = {row for batch in alone(place, "old") for row in rows_of(batch)}
+    new = {row for batch in alone(keyed, "grown") for row in rows_of(batch)}
+    old = {row for batch in alone(keyed, "old") for row in rows_of(batch)}
     replayed = []
     for epoch in range(3):
         feed.start_at(epoch)
@@ -65,13 +56,13 @@ def test_each_batch_has_its_old_rows_and_each_epoch_all_new_ones(place):
     assert len(replayed) == 240 and set(replayed) == old
 
 
-def alone(place, name):
-    dataset = DatasetDirectory.open(place / name)
+def alone(keyed, name):
+    dataset = DatasetDirectory.open(keyed / name)
     return open_loader(dataset, "train", dataset.schema.column_names, 60, Ranks())
 
 
-def test_it_goes_on_at_any_step_as_if_it_had_never_stopped(place):
-    feed = replaying(place, sizes=(30, 14))  # the old epochs end within the new ones
+def test_it_goes_on_at_any_step_as_if_it_had_never_stopped(keyed):
+    feed = replaying(keyed, sizes=(30, 14))  # the old epochs end within the new ones
     whole = []
     for epoch in range(3):
         feed.start_at(epoch)
@@ -81,8 +72,8 @@ def test_it_goes_on_at_any_step_as_if_it_had_never_stopped(place):
         assert [rows_of(batch) for batch in feed] == whole[8 * epoch + step : 8 * (epoch + 1)]
 
 
-def test_ranks_together_see_what_one_sees(place):
-    whole, *both = (replaying(place, ranks) for ranks in (Ranks(), Ranks(0, 2), Ranks(1, 2)))
+def test_ranks_together_see_what_one_sees(keyed):
+    whole, *both = (replaying(keyed, ranks) for ranks in (Ranks(), Ranks(0, 2), Ranks(1, 2)))
     for feed in (whole, *both):
         feed.start_at(1, 2)
     for one, *parts in zip(whole, *both, strict=True):

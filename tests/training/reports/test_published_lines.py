@@ -7,8 +7,6 @@ import math
 
 import numpy as np
 import pytest
-import tensorflow as tf
-from small_logs import SMALL_OPTIONS
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.training.reports.report import write_report
@@ -69,52 +67,6 @@ def test_a_training_run_writes_the_published_lines(logged, tmp_path):
     assert found.last["time_to_train"] == runs[0]["data"]["time_to_train"]
     page = write_report([tmp_path / "results"]).page.read_text()
     assert f"{last['test_auc']:.4f}" in page
-
-
-def test_the_test_loss_has_all_parts_of_the_objective(sim_dataset, tmp_path):
-    """SIM's two stages and its auxiliary loss, as in training, over rows in batches of any size."""
-    from merlin_sim.dataloader.open_loader import open_loader
-    from merlin_sim.foundation.ranks import Ranks
-    from merlin_sim.models import build_model
-    from merlin_sim.schemas.dataset import DatasetDirectory
-
-    dataset = DatasetDirectory.open(sim_dataset)
-    tf.keras.utils.set_random_seed(3)
-    model = build_model("sim", dataset.schema, **SMALL_OPTIONS)
-    model.compile("sgd")
-    columns = list(dataset.schema.column_names)
-    losses = [
-        model.evaluate(
-            open_loader(dataset, "test", columns, size, Ranks()), verbose=0, return_dict=True
-        )["loss"]
-        for size in (101, 37)
-    ]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-    (batch, labels), *_ = open_loader(dataset, "test", columns, 101, Ranks())
-    total, classification, auxiliary = model.compute_step(batch, labels, training=False)[0]
-    assert float(auxiliary) > 0.1
-    assert losses[0] == pytest.approx(float(classification + auxiliary), rel=1e-5)
-    assert float(total) == pytest.approx(losses[0], rel=1e-5)
-
-
-@pytest.mark.parametrize("mode", ["train", "inference"])
-def test_benchmarks_and_inference_have_step_lines(mode, logged, tmp_path):
-    bench = {"benchmark": True, "benchmark_steps": 4, "benchmark_warmup_steps": 2}
-    entries, _ = logged(mode=mode, **bench)
-    steps, ends = of_length(entries, 2), of_length(entries, 0)
-    an_epoch = 5 if mode == "train" else 2
-    assert [e["step"] for e in steps] == [[n // an_epoch, n % an_epoch] for n in range(6)]
-    assert all(e["data"]["samples/s"] > 0 for e in steps)
-    assert ("total_loss" in steps[0]["data"]) == (mode == "train")
-    assert len(ends) == 1 and LATENCIES | {"throughput", "time"} <= set(ends[0]["data"])
-    assert read_results(tmp_path / "results").last["throughput"] > 0
-
-
-def test_inference_without_a_benchmark_has_them_too(logged):
-    entries, result = logged(mode="inference")
-    assert [e["step"] for e in of_length(entries, 2)] == [[0, 0], [0, 1]]
-    (end,) = of_length(entries, 0)
-    assert end["data"]["test_auc"] == result["test_auc"] and end["data"]["time"] > 0
 
 
 def test_a_published_log_is_read_and_a_wrong_line_is_named(tmp_path):

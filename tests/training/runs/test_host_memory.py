@@ -76,12 +76,11 @@ def test_a_run_goes_on_with_and_without_host_memory(tmp_path):
     common = ["--dataset_dir", str(dataset), "--model_type", "dlrm", *MODEL, "--epochs", "2"]
     common += ["--global_batch_size", "100", "--seed", "3", "--optimizer", "adagrad"]
     host = ["--tables", "spread", "--memory", "2KB", "--host_memory", "1MB"]
-    saved = str(tmp_path / "saved")
     whole, ended = tmp_path / "whole", tmp_path / "ended"
-    run_here("train", *common, *host, "--results_dir", whole)
-    begun = ["--save_checkpoint_path", saved, "--max_steps", "8"]
-    said = run_here("train", *common, *host, *begun, "--results_dir", tmp_path / "begun")
+    saving = ["--save_checkpoint_path", tmp_path / "saved", "--checkpoint_every", "8"]
+    said = run_here("train", *common, *host, *saving, "--results_dir", whole)
     assert "no GPU: the tables that --host_memory is for share the memory" in said
+    saved = str(tmp_path / "saved/step-0000000008")
     spread = ["--tables", "spread"]
     run_here("train", *common, *spread, "--load_checkpoint_path", saved, "--results_dir", ended)
     losses = [

@@ -14,7 +14,9 @@ import tensorflow as tf
 from small_logs import SMALL_OPTIONS
 from small_runs import DIN, small_run_of
 
+from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models.trainable_model import TrainableModel
 from merlin_sim.parallel.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.schemas.dataset import DatasetDirectory, write_documents
@@ -44,7 +46,6 @@ def begun(sim_dataset, tmp_path_factory):
 
 
 SIM = {k: SMALL_OPTIONS[k] for k in ("embedding_dim", "long_seq_length")}
-WIDER = {**DIN, "embedding_dim": 8}
 
 
 @pytest.mark.parametrize(
@@ -62,25 +63,18 @@ def test_options_that_no_run_can_be_made_of(config, changes, said):
         run(config(**changes))
 
 
-@pytest.mark.parametrize(
-    ("begins", "changes", "said"),
-    [
-        ("load_checkpoint_path", {"model_options": WIDER},
-            "`embedding_dim` should be the checkpoint's, 4. Rec"),
-        ("load_checkpoint_path", {"model_type": None, "model_options": WIDER},
-            "`embedding_dim` should be the checkpoint's, 4. Rec"),
-        ("warm_start", {"model_type": None, "model_options": WIDER},
-            "`embedding_dim` should be the checkpoint's, 4. Rec"),
-        ("load_checkpoint_path", {"model_type": "dien", "model_options": SIM},
-            "`model_type` should be din. Received: dien"),
-        ("load_checkpoint_path",
-            {"mode": "inference", "model_type": "sim", "model_options": {}},
-            "`model_type` should be din. Received: sim"),
-    ],
-)  # fmt: skip
-def test_a_checkpoint_of_another_model(config, begun, begins, changes, said):
-    with pytest.raises(MerlinSimError, match=said):
-        run(config(**{begins: begun}, **{"save_checkpoint_path": None, **changes}))
+def test_a_checkpoint_of_another_model(config, begun):
+    wider = {"model_type": None, "model_options": {**DIN, "embedding_dim": 8}}
+    dien = {"model_type": "dien", "model_options": SIM}
+    sim = {"mode": "inference", "model_type": "sim", "model_options": {}}
+    for begins, changes, said in (
+        ("load_checkpoint_path", wider, "`embedding_dim` should be the checkpoint's, 4. Rec"),
+        ("warm_start", wider, "`embedding_dim` should be the checkpoint's, 4. Rec"),
+        ("load_checkpoint_path", dien, "`model_type` should be din. Received: dien"),
+        ("load_checkpoint_path", sim, "`model_type` should be din. Received: sim"),
+    ):
+        with pytest.raises(MerlinSimError, match=said):
+            run(config(**{begins: begun}, **{"save_checkpoint_path": None, **changes}))
 
 
 def test_a_checkpoint_of_another_dataset_or_of_another_order(config, begun, sim_dataset, tmp_path):
@@ -114,35 +108,48 @@ def test_a_gpu_out_of_memory_is_told_what_to_lower(config, monkeypatch):
     said += r"and --amp about half\.$"
     seen = []
 
-    def fail(*arguments, **options):
+    def fail(iterator):
         seen.append(tf.config.experimental.tensor_float_32_execution_enabled())
         raise error
 
-    monkeypatch.setattr(TrainableModel, "_train_on", fail)
+    monkeypatch.setattr(TrainableModel, "make_train_function", lambda model: fail)
     with pytest.raises(MerlinSimError, match=said):
         run(config(global_batch_size=64, tf32=False))
     assert seen == [False]
     assert tf.config.experimental.tensor_float_32_execution_enabled()  # the caller's again
 
 
-def test_a_dataset_that_fails_the_models_contract(config, sim_dataset, tmp_path):
+class FirstStepError(Exception):
+    pass
+
+
+def test_a_dataset_without_negative_histories(config, sim_dataset, tmp_path, monkeypatch):
+    """DIEN reads them for its auxiliary loss alone."""
+    dataset = without_channel(sim_dataset, tmp_path / "clicked_only", "negative_history")
     other = shutil.copytree(sim_dataset, tmp_path / "other")
     spec = (other / "feature_spec.yaml").read_text()
-    assert "negative_history" in spec
     (other / "feature_spec.yaml").write_text(spec.replace("negative_history", "neg"))
     with pytest.raises(MerlinSimError, match="negative_history"):
         run(config(dataset_dir=other))
-
-
-def test_a_dataset_without_what_the_auxiliary_loss_reads(config, sim_dataset, tmp_path):
-    dataset = without_channel(sim_dataset, tmp_path / "clicked_only", "negative_history")
     options = {**DIN, "long_seq_length": 8}
-    dien = {"dataset_dir": dataset, "model_type": "dien", "max_steps": 1}
+    dien = {"dataset_dir": dataset, "model_type": "dien"}
     with pytest.raises(MerlinSimError, match="set `auxiliary_loss` to false"):
         run(config(**dien, model_options=options))
-    run(config(**dien, model_options={**options, "auxiliary_loss": False}))
-    facts = CheckpointStore(tmp_path / "saved").load().facts
-    assert facts["model_options"]["auxiliary_loss"] is False
+    begun = []
+
+    def begin(model):
+        begun.append(model)
+        raise FirstStepError
+
+    monkeypatch.setattr(TrainableModel, "make_train_function", begin)
+    with pytest.raises(FirstStepError):
+        run(config(**dien, model_options={**options, "auxiliary_loss": False}))
+    (model,), opened = begun, DatasetDirectory.open(dataset)
+    assert model.options.auxiliary_loss is False
+    feed = open_loader(opened, "train", list(model.training_columns), 64, Ranks())
+    columns, labels = next(iter(feed))
+    feed.stop()
+    assert float(model.compute_step(columns, labels, training=True)[0][0]) > 0
 
 
 def test_bad_rows_end_the_run_with_file_and_row(config, sim_dataset, tmp_path):

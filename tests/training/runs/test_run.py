@@ -33,15 +33,15 @@ pytestmark = pytest.mark.slow
 def trained(sim_dataset, tmp_path_factory):
     """A run of two epochs, which no test changes: its folder and what it gave."""
     folder = tmp_path_factory.mktemp("trained")
-    saves = {"save_scores": True, "save_checkpoint_path": folder / "saved"}
+    saves = {"save_scores": True, "save_checkpoint_path": folder / "saved", "tensorboard": True}
     return folder, run(small_run_of(sim_dataset, folder, **saves))
 
 
-def test_a_run_logs_the_published_keys_and_keeps_its_facts(config, tmp_path):
-    result = run(config(epochs=4, lr=0.02, tensorboard=True))
-    results = tmp_path / "results"
+def test_a_run_logs_the_published_keys_and_keeps_its_facts(trained):
+    folder, result = trained
+    results = folder / "results"
     steps, epochs = entries(results, "step"), entries(results, "epoch")
-    assert [entry["step"] for entry in steps] == list(range(1, 21))  # 300 rows: 5 an epoch
+    assert [entry["step"] for entry in steps] == list(range(1, 11))  # 300 rows: 5 an epoch
     for entry in steps:
         keys = {"total_loss", "classification_loss", "dien_aux_loss", "samples/s"}
         assert keys <= set(entry)
@@ -49,15 +49,15 @@ def test_a_run_logs_the_published_keys_and_keeps_its_facts(config, tmp_path):
     for entry in epochs:
         assert {"train_auc", "test_auc", "throughput", *latencies} <= set(entry)
     assert {"time_to_train", "test_auc", "throughput"} <= set(entries(results, "result")[0])
-    assert result["test_auc"] > 0.6  # clicks follow the history's kind
+    assert result["test_auc"] == epochs[-1]["test_auc"]
     assert_summaries(results / "tensorboard", steps, epochs)
     facts = json.loads((results / "run.json").read_text())
     assert facts["dataset"]["fingerprint"] and facts["tensorflow"] and facts["ranks"] == 1
-    assert (results / "config.yaml").read_text().count("lr: 0.02") == 1
+    assert (results / "config.yaml").read_text().count("lr: 0.01") == 1
     evaluation = json.loads((results / "evaluation.json").read_text())
     assert evaluation["rows"] == 101
-    saved = sorted(path.name for path in (tmp_path / "saved").glob("step-*"))
-    assert saved[-1] == "step-0000000020"
+    saved = sorted(path.name for path in (folder / "saved").glob("step-*"))
+    assert saved == ["step-0000000005", "step-0000000010"]
 
 
 def assert_summaries(directory, steps, epochs):
@@ -110,13 +110,6 @@ def assert_joined_with_rows(scores, directory):
         assert [int(x) for x in scores[name].to_pylist()] == joined[column].to_pylist()
 
 
-def test_a_warm_start_takes_the_model_of_the_checkpoint(config, trained, tmp_path):
-    bare = {"model_type": None, "model_options": {"embedding_dim": 4}}
-    result = run(config(**bare, warm_start=trained[0] / "saved", epochs=1))
-    assert result["test_auc"] is not None
-    assert "model_type: din" in (tmp_path / "results/config.yaml").read_text()
-
-
 def test_a_finished_run_is_evaluated_and_said_to_be_finished(config, trained, tmp_path, capfd):
     folder, result = trained
     saved = (folder / "saved/step-0000000010/SHA256SUMS").read_bytes()
@@ -135,53 +128,40 @@ def test_a_finished_run_is_evaluated_and_said_to_be_finished(config, trained, tm
     assert (folder / "saved/step-0000000010/SHA256SUMS").read_bytes() == saved
 
 
-@pytest.mark.parametrize("options", [{"amp": True, "xla": True}, {"precision": "bf16"}])
-def test_mixed_precision_and_xla_train_to_about_the_same(config, trained, capfd, options):
-    result, plain = run(config(**options, save_checkpoint_path=None)), trained[1]
+def test_mixed_precision_and_xla_train_to_about_the_same(config, trained):
+    options = {"precision": "bf16", "xla": True, "save_checkpoint_path": None}
+    result, plain = run(config(**options)), trained[1]
     assert result["total_loss"] == pytest.approx(plain["total_loss"], abs=5e-3)
     assert result["test_log_loss"] == pytest.approx(plain["test_log_loss"], abs=5e-3)
-    slow = "no GPU: --amp computes float16 in software"
-    assert (slow in capfd.readouterr().out) == ("amp" in options)
     assert tf.keras.mixed_precision.global_policy().name == "float32"  # the caller's again
 
 
-def test_a_resume_with_other_numbers_of_epochs_and_steps_is_the_longer_run(
-    config, trained, tmp_path
-):
-    """It begins with an epoch that scores the test data several times, which changes nothing."""
-    results, (folder, whole) = tmp_path / "results", trained
-    once = entries(folder / "results", "epoch")[0]
-    first = run(config(epochs=1, evals_per_epoch=3))
-    assert [e["step"] for e in entries(results, "evaluation")] == [2, 3]  # the last is the epoch's
-    assert first["test_auc"] == once["test_auc"]
-    bare = {"model_type": None, "model_options": {"embedding_dim": 4}}
-    goes_on = {**bare, "load_checkpoint_path": tmp_path / "saved"}
-    run(config(**goes_on, max_steps=7))
-    assert "model_type: din" in (results / "config.yaml").read_text()
-    (*_, evaluated) = entries(results, "evaluation")
-    assert evaluated["step"] == 7 and evaluated["test_auc"] > 0
-    assert len(entries(results, "epoch")) == 1
-    resumed = run(config(**goes_on))
-    assert losses(results) == losses(folder / "results")
-    for name in ("total_loss", "train_auc", "test_auc", "test_log_loss"):
-        assert resumed[name] == whole[name]
-    assert [entry["epoch"] for entry in entries(results, "epoch")] == [1, 2]
-
-
-def test_a_checkpoint_that_says_too_little_falls_back_to_the_one_before(
+def test_a_run_that_stops_twice_and_loses_a_checkpoint_is_the_one_that_nothing_stopped(
     config, trained, tmp_path, capfd
 ):
-    """Its digests are right: another program wrote it, or somebody who knew how."""
-    shutil.copytree(trained[0] / "saved", tmp_path / "saved")
+    """The newest checkpoint says too little, though its digests are right: somebody knew how."""
+    results, (folder, uninterrupted) = tmp_path / "results", trained
+    shutil.copytree(folder / "saved", tmp_path / "saved")
     newest = tmp_path / "saved/step-0000000010"
     facts = json.loads((newest / "manifest.json").read_text())
     del facts["model_options"]
     write_checkpoint(newest, facts, whole({"w": np.zeros(1)}))
-    resumed = run(config(load_checkpoint_path=tmp_path / "saved"))
+    bare = {"model_type": None, "model_options": {"embedding_dim": 4}}
+    goes_on = {**bare, "load_checkpoint_path": tmp_path / "saved"}
+    run(config(**goes_on, max_steps=7))
     said = capfd.readouterr().out
     assert "step-0000000010 lacks what a run needs: model_options. The one before" in said
     assert "step-0000000005: epoch 2, 5 steps done" in said
-    assert resumed["test_auc"] == trained[1]["test_auc"]
+    assert "model_type: din" in (results / "config.yaml").read_text()
+    (evaluated,) = entries(results, "evaluation")
+    assert evaluated["step"] == 7 and evaluated["test_auc"] > 0
+    assert not entries(results, "epoch")
+    resumed = run(config(**goes_on))
+    expected = losses(folder / "results")
+    assert losses(results) == {step: expected[step] for step in range(6, 11)}
+    for name in ("total_loss", "train_auc", "test_auc", "test_log_loss"):
+        assert resumed[name] == uninterrupted[name]
+    assert [entry["epoch"] for entry in entries(results, "epoch")] == [2]
 
 
 WIDE = {"stage_two_mlp_dims": (200, 80), "aux_mlp_dims": (100, 50), "long_seq_length": 8}
@@ -204,16 +184,6 @@ def test_a_resume_is_exact_where_kernels_have_several_threads(config, tmp_path):
     )
     for name in arrays.files:
         assert arrays[name].tobytes() == others[name].tobytes()
-
-
-def test_what_a_run_says_of_few_steps_and_of_later_checkpoints(config, tmp_path, capfd):
-    later = tmp_path / "saved/step-0000000900"
-    later.mkdir(parents=True)
-    run(config(global_batch_size=300))
-    said = capfd.readouterr().out
-    assert "only 2 steps in all: 300 training samples in batches of 300" in said
-    assert f"{tmp_path / 'saved'} holds checkpoints of later steps than 0, the last" in said
-    assert "step-0000000900" in said and later.is_dir()
 
 
 def test_repeated_data_lengthens_the_epoch_and_the_rate_follows_the_schedule(
@@ -249,8 +219,8 @@ def test_a_checkpoint_loads_as_the_model_that_was_trained(trained, sim_dataset):
         SIMModel.load(folder / "saved")
 
 
-def test_rows_of_users_without_an_id_say_nothing_within_users(sim_dataset, tmp_path, capsys):
-    """Each may be of another user: together they would be one, with the AUC of all rows."""
+def test_a_run_says_what_is_odd_of_its_data_and_its_directories(sim_dataset, tmp_path, capfd):
+    """Each row without an id may be of another user: together they would be one."""
     dataset = shutil.copytree(sim_dataset, tmp_path / "dataset")
     user = user_column(DatasetDirectory.open(dataset).schema)
     for path in sorted((dataset / "test").iterdir()):
@@ -258,7 +228,15 @@ def test_rows_of_users_without_an_id_say_nothing_within_users(sim_dataset, tmp_p
         place = table.column_names.index(user)
         nobody = pa.array(np.zeros(table.num_rows, np.int64))
         pq.write_table(table.set_column(place, user, nobody), path)
-    result = run(small_run_of(dataset, tmp_path, epochs=1, save_scores=True))
+    later = tmp_path / "saved/step-0000000900"
+    later.mkdir(parents=True)
+    options = {"global_batch_size": 300, "save_scores": True}
+    saved = {"save_checkpoint_path": tmp_path / "saved"}
+    result = run(small_run_of(dataset, tmp_path, **options, **saved))
     assert result["test_auc"] and result.get("test_gauc") is None
-    assert "101 rows of test are of users without an id" in "".join(capsys.readouterr())
+    said = "".join(capfd.readouterr())
+    assert "101 rows of test are of users without an id" in said
     assert len(set(ScoredRows.read(tmp_path / "results" / TEST_SCORES).users)) == 101
+    assert "only 2 steps in all: 300 training samples in batches of 300" in said
+    assert f"{tmp_path / 'saved'} holds checkpoints of later steps than 0, the last" in said
+    assert "step-0000000900" in said and later.is_dir()

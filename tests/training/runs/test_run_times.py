@@ -32,17 +32,17 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     """Gives each run a new clock, as each process would have its own."""
-    call = TrainableModel._train_on
+    make_function = TrainableModel.make_train_function
 
     def start():
         clock = Clock()
 
-        def timed(model, steps):
-            clock.step()
-            return call(model, steps)
+        def timed(model, force=False):
+            function = make_function(model, force)
+            return lambda iterator: clock.step() or function(iterator)
 
         monkeypatch.setattr(throughput, "time", clock)
-        monkeypatch.setattr(TrainableModel, "_train_on", timed)
+        monkeypatch.setattr(TrainableModel, "make_train_function", timed)
 
     return start
 

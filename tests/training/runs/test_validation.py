@@ -20,9 +20,11 @@ PUBLISHED = EvaluationResult.published
 
 @pytest.fixture
 def config(small_run, validated, tmp_path):
+    """An epoch is one step."""
+
     def make(**changes):
-        saved = {"dataset_dir": validated, "save_checkpoint_path": tmp_path / "saved"}
-        return small_run(**{**saved, **changes})
+        places = {"dataset_dir": validated, "save_checkpoint_path": tmp_path / "saved"}
+        return small_run(**{**places, "global_batch_size": 300, **changes})
 
     return make
 
@@ -51,19 +53,30 @@ def test_validation_data_is_scored_beside_test_data(config, tmp_path, capfd):
     assert f"best by validation data: step {best['step']}  " in capfd.readouterr().out
 
 
-def test_the_checkpoint_best_on_validation_data_stays(config, tmp_path, monkeypatch, capfd):
+def test_the_checkpoint_best_on_validation_data_stays_and_is_scored(
+    config, tmp_path, monkeypatch, capfd
+):
     aucs_of_validation(monkeypatch, [0.6, 0.7, 0.5, 0.4])
-    run(config(epochs=4, keep_checkpoints=1))
+    run(config(epochs=4, keep_checkpoints=1, lr=0.05))
     store = CheckpointStore(tmp_path / "saved")
-    assert store.names() == ["step-0000000020", "step-0000000010"]
-    assert store.best() == "step-0000000010"
-    assert f"kept as {tmp_path / 'saved'}/step-0000000010" in capfd.readouterr().out
+    assert store.names() == ["step-0000000004", "step-0000000002"]
+    assert store.best() == "step-0000000002"
+    assert f"kept as {tmp_path / 'saved'}/step-0000000002" in capfd.readouterr().out
+    aucs = {e["step"]: e["test_auc"] for e in entries(tmp_path / "results", "epoch")}
+    assert aucs[2] != aucs[4]
+    options = {"mode": "inference", "load_checkpoint_path": tmp_path / "saved"}
+    options["results_dir"] = tmp_path / "scored"
+    for step, expected in (("best", 2), ("newest", 4)):
+        assert run(config(**options, step=step))["test_auc"] == aucs[expected]
+    said = capfd.readouterr().out
+    assert "step 2, the best by AUC of validation data (0.7000); the newest is step 4" in said
 
 
-@pytest.mark.parametrize("every", [None, 3])
-def test_the_checkpoint_best_within_an_epoch_stays(config, tmp_path, monkeypatch, capfd, every):
+def test_the_checkpoint_best_within_an_epoch_stays(config, tmp_path, monkeypatch, capfd):
+    """It is due for two reasons: it was scored, and three steps have passed."""
     aucs_of_validation(monkeypatch, [0.6, 0.7, 0.5])
-    run(config(epochs=1, evals_per_epoch=3, keep_checkpoints=1, checkpoint_every=every))
+    within = {"global_batch_size": 64, "evals_per_epoch": 3, "keep_checkpoints": 1}
+    run(config(epochs=1, checkpoint_every=3, **within))
     store = CheckpointStore(tmp_path / "saved")
     assert store.names() == ["step-0000000005", "step-0000000003"]
     assert store.best() == "step-0000000003"
@@ -71,104 +84,69 @@ def test_the_checkpoint_best_within_an_epoch_stays(config, tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    "select_by, kept, best, said",
+    ("data", "select_by", "chosen", "said"),
     [
-        (None, ["step-0000000020"], None, None),
-        (
-            "test",
-            ["step-0000000020", "step-0000000010"],
-            "step-0000000010",
-            "best by test data, as --select_by test asks: kept as ",
-        ),
+        ("test", None, False, None),
+        ("test", "test", True, "best by test data, as --select_by test asks: kept as "),
+        ("validation", "newest", False, "best by validation data: step 1 "),
     ],
 )
-def test_test_data_choose_no_checkpoint_unless_asked_to(
-    config, sim_dataset, tmp_path, monkeypatch, capfd, select_by, kept, best, said
+def test_test_data_choose_no_checkpoint_unless_asked_to_nor_do_others_where_the_newest_is_wanted(
+    config, sim_dataset, validated, tmp_path, monkeypatch, capfd, data, select_by, chosen, said
 ):
-    aucs_of_validation(monkeypatch, [0.6, 0.7, 0.5, 0.4], of="test")
-    run(config(dataset_dir=sim_dataset, epochs=4, keep_checkpoints=1, select_by=select_by))
+    aucs_of_validation(monkeypatch, [0.7, 0.6], of=data)
+    dataset = sim_dataset if data == "test" else validated
+    run(config(dataset_dir=dataset, epochs=2, keep_checkpoints=1, select_by=select_by))
     store = CheckpointStore(tmp_path / "saved")
-    assert (store.names(), store.best()) == (kept, best)
+    assert store.names() == ["step-0000000002", *["step-0000000001"] * chosen]
+    assert data == "validation" or store.best() == ("step-0000000001" if chosen else None)
     reported = capfd.readouterr().out
+    assert ("kept as" in reported) == chosen
     assert said in reported if said else "best" not in reported
 
 
-def test_inference_scores_the_checkpoint_that_is_best_on_validation_data(
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"select_by": "validation"}, "select_by validation"),
+        ({"early_stopping": 2}, "early_stopping"),
+    ],
+)
+def test_what_goes_by_validation_data_needs_them(config, sim_dataset, options, said):
+    with pytest.raises(MerlinSimError, match=f"{said} needs validation data, and"):
+        run(config(dataset_dir=sim_dataset, **options))
+
+
+def test_training_ends_where_nothing_gets_better_also_once_it_goes_on(
     config, tmp_path, monkeypatch, capfd
 ):
-    aucs_of_validation(monkeypatch, [0.6, 0.7, 0.5])
-    run(config(epochs=3))
-    aucs = {e["step"]: e["test_auc"] for e in entries(tmp_path / "results", "epoch")}
-    options = {"mode": "inference", "load_checkpoint_path": tmp_path / "saved"}
-    options["results_dir"] = tmp_path / "scored"
-    for step, expected in (("best", 10), ("newest", 15), ("5", 5)):
-        assert run(config(**options, step=step))["test_auc"] == aucs[expected]
-    said = capfd.readouterr().out
-    assert "step 10, the best by AUC of validation data (0.7000); the newest is step 15" in said
-    with pytest.raises(MerlinSimError, match=r"that are there \(5, 10, 15\)\. Received: 7"):
-        run(config(**options, step="7"))
-
-
-def test_validation_data_choose_nothing_where_the_newest_is_asked_for(
-    config, tmp_path, monkeypatch, capfd
-):
-    aucs_of_validation(monkeypatch, [0.6, 0.7, 0.5])
-    run(config(epochs=3, keep_checkpoints=1, select_by="newest"))
-    assert CheckpointStore(tmp_path / "saved").names() == ["step-0000000015"]
-    reported = capfd.readouterr().out
-    assert "best by validation data: step 10" in reported and "kept as" not in reported
-
-
-def test_a_choice_by_validation_data_needs_them(config, sim_dataset):
-    with pytest.raises(MerlinSimError, match="select_by validation needs validation data, and"):
-        run(config(dataset_dir=sim_dataset, select_by="validation"))
-
-
-def test_training_ends_where_nothing_gets_better(config, tmp_path, monkeypatch, capfd):
-    aucs_of_validation(monkeypatch, [0.6, 0.7, 0.7, 0.65])
-    result = run(config(epochs=9, early_stopping=2))
-    assert [entry["step"] for entry in entries(tmp_path / "results", "epoch")] == [5, 10, 15, 20]
-    assert result["best_step"] == 10
-    said = capfd.readouterr().out
-    assert "2 evaluations in a row were no better than that after step 10" in said
-    # Going on trains nothing more, and evaluates.
-    aucs_of_validation(monkeypatch, [0.65])
-    again = config(
-        epochs=9,
-        early_stopping=2,
-        load_checkpoint_path=tmp_path / "saved",
-        results_dir=tmp_path / "again",
-    )
-    run(again)
-    assert not entries(tmp_path / "again", "step")
-    assert entries(tmp_path / "again", "result")[0]["best_step"] == 10
-
-
-def test_a_run_that_goes_on_counts_on(config, tmp_path, monkeypatch, capfd):
-    aucs_of_validation(monkeypatch, [0.7, 0.6])
+    aucs_of_validation(monkeypatch, [0.7, 0.7])
     run(config(epochs=2, early_stopping=3))
-    aucs_of_validation(monkeypatch, [0.6, 0.5])
+    aucs_of_validation(monkeypatch, [0.65, 0.5])
     capfd.readouterr()
     goes_on = {"load_checkpoint_path": tmp_path / "saved", "save_checkpoint_path": tmp_path / "new"}
-    run(config(epochs=9, early_stopping=3, **goes_on))
-    assert entries(tmp_path / "results", "epoch")[-1]["step"] == 20
+    result = run(config(epochs=9, early_stopping=3, **goes_on))
+    assert [e["step"] for e in entries(tmp_path / "results", "epoch")] == [1, 2, 3, 4]
+    assert result["best_step"] == 1
     said = capfd.readouterr().out  # of the best checkpoint, which is in the first place
-    assert "best by validation data: step 5 " in said and "kept as" not in said
+    assert "3 evaluations in a row were no better than that after step 1" in said
+    assert "best by validation data: step 1 " in said and "kept as" not in said
+    # Going on trains nothing more, and evaluates.
+    aucs_of_validation(monkeypatch, [0.5])
+    again = {"load_checkpoint_path": tmp_path / "new", "results_dir": tmp_path / "again"}
+    run(config(epochs=9, early_stopping=3, **again))
+    assert not entries(tmp_path / "again", "step")
+    assert entries(tmp_path / "again", "result")[0]["best_step"] == 1
 
 
 def test_training_may_end_within_an_epoch(config, tmp_path, monkeypatch):
     aucs_of_validation(monkeypatch, [0.7, 0.6])
-    run(config(epochs=2, evals_per_epoch=3, early_stopping=1))
+    run(config(global_batch_size=64, epochs=2, evals_per_epoch=3, early_stopping=1))
     found = entries(tmp_path / "results", "evaluation")
     assert [entry["step"] for entry in found] == [2, 3]  # reported once each, and scored once each
     assert not entries(tmp_path / "results", "epoch")
     names = CheckpointStore(tmp_path / "saved").names()
     assert names == ["step-0000000003", "step-0000000002"]
-
-
-def test_early_stopping_needs_validation_data(config, sim_dataset):
-    with pytest.raises(MerlinSimError, match="early_stopping needs validation data, and there"):
-        run(config(dataset_dir=sim_dataset, early_stopping=2))
 
 
 def test_a_checkpoint_keeps_what_was_best():

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -73,6 +73,12 @@ def ranks(monkeypatch, tmp_path):
     return lambda program: monkeypatch.setattr(runner, "MERLIN_SIM", program)
 
 
+def line_of(given):
+    """The words that start the first run of a study."""
+    run, *_ = given.trials({})
+    return runner.command_line(run, "train", run.prepare())
+
+
 @pytest.mark.slow
 @pytest.mark.horovod
 @pytest.mark.parametrize(
@@ -82,11 +88,42 @@ def ranks(monkeypatch, tmp_path):
 def test_how_ranks_end_is_how_their_run_ends(study, ranks, program, failure):
     ranks(program)
     given, said = study(seeds=(1, 2), options={"ranks": 2}), []
-    with nullcontext() if failure else pytest.raises(Stopped, match="seed 1: the run was stopped"):
+    assert "-np 2 -H localhost:2" in " ".join(line_of(given))
+    with (
+        contextlib.nullcontext()
+        if failure
+        else pytest.raises(Stopped, match="seed 1: the run was stopped")
+    ):
         StudyRunner(given, said.append).run()
     assert [line for line in said if "failed" in line] == [
         f"seed {seed}: {failure}" for seed in (1, 2) if failure
     ]
+
+
+@pytest.mark.slow
+def test_processes_share_the_runs_of_a_study(study, programs, monkeypatch):
+    """A run that another process has is left to it; whoever is done waits for it to end."""
+    ended = """
+import pathlib, sys
+pathlib.Path(sys.argv[1], "log.json").write_text('{"type": "result", "test_auc": 0.5}\\n')
+"""
+    programs(ended)
+    monkeypatch.setattr(runner, "WAIT", 0)
+    given, said = study(seeds=(1, 2, 3)), []
+    ((_, (theirs, *_)),) = given.grid
+    other = contextlib.ExitStack()
+    assert other.enter_context(theirs.claimed()) is not None
+
+    def say(sentence):
+        said.append(sentence)
+        if sentence.startswith("waiting for 1 runs of another process"):
+            (theirs.directory / "log.json").write_text('{"type": "result", "test_auc": 0.5}\n')
+            other.close()
+
+    StudyRunner(given, say).run()
+    started = [sentence for sentence in said if ": starts" in sentence]
+    assert [sentence[:6] for sentence in started] == ["seed 2", "seed 3"]
+    assert theirs.is_finished
 
 
 DEAF = """
@@ -106,9 +143,10 @@ time.sleep(300)
 @pytest.mark.horovod
 def test_ranks_that_are_asked_to_stop_and_do_not_are_ended(study, ranks, monkeypatch):
     monkeypatch.setattr(runner, "STOPPED_WITHIN", 0.5)
-    (run,) = study(options={"ranks": 2}).trials({})
+    given = study(options={"ranks": 2})
+    (run,) = given.trials({})
     ranks(DEAF.format(folder=str(run.directory)))
-    line = runner.command_line(run, "train", run.prepare())
+    line = line_of(given)
     with run.claimed() as lock:
         assert runner.Launched(run, line, lock).wait(lambda entry: False) is None
     pids = [int(path.stem) for path in run.directory.glob("*.pid")]
