@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,21 +12,17 @@ import pytest
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.schemas.feature_spec import Chunk, Feature, FeatureSpec
 
-USERS, BOOKS, LENGTH, ROWS = 9, 30, 6, 40
 
-
-@pytest.fixture(scope="session")
-def dataset(tmp_path_factory) -> DatasetDirectory:
+def write_brought(path, readers=9, books=30, length=6, rows=40) -> DatasetDirectory:
     """A dataset somebody brought: no vocabularies, so raw keys are ids."""
-    path = tmp_path_factory.mktemp("brought") / "dataset"
     path.mkdir()
     names = ("click", "reader", "book", "read", "skipped")
     features = {
         "click": Feature("int8"),
-        "reader": Feature("int64", USERS),
-        "book": Feature("int64", BOOKS),
-        "read": Feature("int64", BOOKS, (LENGTH,)),
-        "skipped": Feature("int64", BOOKS, (LENGTH,)),
+        "reader": Feature("int64", readers),
+        "book": Feature("int64", books),
+        "read": Feature("int64", books, (length,)),
+        "skipped": Feature("int64", books, (length,)),
     }
     files = {
         mapping: (Chunk("parquet", names, (f"{mapping}.parquet",)),)
@@ -38,19 +36,31 @@ def dataset(tmp_path_factory) -> DatasetDirectory:
         "negative_history": ("skipped",),
     }
     chance = np.random.default_rng(4)
-    lengths = chance.integers(0, LENGTH + 1, ROWS)
-    lists = [[chance.integers(1, BOOKS + 1, n).tolist() for n in lengths] for _ in range(2)]
+    lengths = chance.integers(0, length + 1, rows)
+    lists = [[chance.integers(1, books + 1, n).tolist() for n in lengths] for _ in range(2)]
     columns = [
-        pa.array(chance.integers(0, 2, ROWS), pa.int8()),
-        pa.array(chance.integers(1, USERS + 1, ROWS)),
-        pa.array(chance.integers(1, BOOKS + 1, ROWS)),
-        *(pa.array(rows, pa.list_(pa.int64())) for rows in lists),
+        pa.array(chance.integers(0, 2, rows), pa.int8()),
+        pa.array(chance.integers(1, readers + 1, rows)),
+        pa.array(chance.integers(1, books + 1, rows)),
+        *(pa.array(ids, pa.list_(pa.int64())) for ids in lists),
     ]
-    rows = pa.table(columns, names=list(names))
-    pq.write_table(rows.take(np.arange(ROWS)[::-1]), path / "train.parquet")
-    pq.write_table(rows, path / "test.parquet")
+    table = pa.table(columns, names=list(names))
+    pq.write_table(table.take(np.arange(rows)[::-1]), path / "train.parquet")
+    pq.write_table(table, path / "test.parquet")
     FeatureSpec(features, files, channels, {}).write(path / "feature_spec.yaml")
     return DatasetDirectory.open(path)
+
+
+@pytest.fixture(scope="session")
+def dataset(tmp_path_factory) -> DatasetDirectory:
+    return write_brought(tmp_path_factory.mktemp("brought") / "dataset")
+
+
+@pytest.fixture(scope="session")
+def grown(tmp_path_factory) -> Path:
+    """The next day: 10 more books, 3 more readers, longer histories; ids are keys."""
+    path = tmp_path_factory.mktemp("grown") / "dataset"
+    return write_brought(path, readers=12, books=40, length=8, rows=90).path
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,6 @@ from in_process import answer, run
 from ranking_rows import write_ranking_dataset
 
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.schemas.feature_spec import FeatureSpec
 from merlin_sim.schemas.fingerprint import fingerprint
 
 pytestmark = pytest.mark.slow
@@ -33,35 +32,6 @@ def models(save_checkpoint, dataset, tmp_path_factory) -> dict[str, Path]:
     config = yaml.safe_dump({"save_checkpoint_path": str(other)})
     (made / "run/config.yaml").write_text(config)
     return {"one": one, "servable": made / "servable", "run": made / "run"}
-
-
-@pytest.fixture(scope="module")
-def grown(dataset, tmp_path_factory) -> Path:
-    """The next day: 10 more books, 3 more readers, longer histories; ids are keys."""
-    path = tmp_path_factory.mktemp("grown") / "dataset"
-    path.mkdir()
-    spec, features = dataset.spec, {}
-    for name, feature in spec.feature_spec.items():
-        more = {"reader": 3, "click": 0}.get(name, 10)
-        size = None if feature.cardinality is None else feature.cardinality + more
-        features[name] = type(feature)(feature.dtype, size, feature.dimensions and (8,))
-    random = np.random.default_rng(0)
-    rows = 90
-    lists = [[random.integers(1, 41, n).tolist() for n in np.arange(rows) % 9] for _ in range(2)]
-    table = pa.table(
-        {
-            "click": pa.array(np.arange(rows) % 2, pa.int8()),
-            "reader": random.integers(1, 13, rows),
-            "book": random.integers(1, 41, rows),
-            "read": pa.array(lists[0], pa.list_(pa.int64())),
-            "skipped": pa.array(lists[1], pa.list_(pa.int64())),
-        }
-    )
-    pq.write_table(table.take(np.arange(rows)[::-1]), path / "train.parquet")
-    pq.write_table(table, path / "test.parquet")
-    made = FeatureSpec(features, spec.source_spec, spec.channel_spec, {})
-    made.write(path / "feature_spec.yaml")
-    return path
 
 
 def gate(models, challenger, current, dataset, output, *more):

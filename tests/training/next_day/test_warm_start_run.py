@@ -56,7 +56,7 @@ def test_a_run_goes_on_with_grown_and_old_data_and_is_resumed_within_an_epoch(
     """The checkpoint says which model it is of."""
     bare = {"model_type": None, "model_options": {"embedding_dim": 4}}
     replay = {"replay": f"{keyed / 'old'}:0.25", "epochs": 2}
-    config = grown(first, keyed, tmp_path, **bare, **replay, checkpoint_every=11)
+    config = grown(first, keyed, tmp_path, **bare, **replay, checkpoint_every=17)
     whole = run(config)
     lines = [json.loads(line) for line in (tmp_path / "log.json").read_text().splitlines()]
     (begin,) = [entry for entry in lines if entry["type"] == "warm_start"]
