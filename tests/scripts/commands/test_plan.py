@@ -51,7 +51,10 @@ def test_tables_ranks_and_sums_are_shown(dataset):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--ranks", 1, "--memory", "1GB"], r"--host_memory of 2.7\d GiB a rank"),
+        (
+            ["--ranks", 1, "--memory", "1GB", "--optimizer", "sgd"],
+            r"--host_memory of 2.7\d GiB a rank",
+        ),
         (["--ranks", 2, "--memory", "lots"], "like 80GB or 64GiB. Received: 'lots'"),
         (["--ranks", 3, "--nodes", 2], "`ranks` should be divisible by `nodes`"),
         (["--ranks", 2, "--top_k", 4], "top_k"),
