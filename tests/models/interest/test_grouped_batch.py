@@ -89,6 +89,7 @@ def test_fit_and_evaluate_train_as_rows_do_and_count_each_sample_once_and_filler
         model.compile(SGD(0.5), metrics=[accuracy], run_eagerly=True)
         data = tf.data.Dataset.from_tensors(batch)
         fitted = model.fit(data, verbose=0).history
+        assert model.metrics[0].count == counts.sum()
         tested = model.evaluate(data, verbose=0, return_dict=True)
         reported.append((fitted, tested))
         trained.append(model.get_weights())
