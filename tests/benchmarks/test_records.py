@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 import render
@@ -25,7 +26,7 @@ def make_record(tmp_path, monkeypatch):
     monkeypatch.setenv("MERLIN_SIM_RECORDS", str(tmp_path))
     monkeypatch.setattr(records, "load", lambda: 0.4)
     monkeypatch.setattr(records, "commit", lambda: "0123456789" * 4)
-    monkeypatch.setattr(Recording, "_busy", lambda self: 0.0)
+    monkeypatch.setattr(records, "own_seconds", lambda: 1e6 * time.monotonic())  # nobody else's
     recording = Recording("sim-100", "SIM", {"history": 100})
     steps = {
         "published code": [100.0, 90.0, 300.0],
@@ -82,7 +83,7 @@ def test_no_page_shows_a_try(record, monkeypatch):
 def test_nothing_is_recorded_where_others_are_busy(record, monkeypatch):
     record.unlink()
     recording = Recording("sim-100", "SIM", {})
-    monkeypatch.setattr(Recording, "_busy", lambda self: 1e6)
+    monkeypatch.setattr(records, "own_seconds", lambda: 0.0)
     with pytest.raises(NotQuietError, match="Other processes had"):
         recording.end()
     assert not record.exists()

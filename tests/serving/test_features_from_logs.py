@@ -11,13 +11,12 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from feature_logs import OPTIONS, feature_log, write_features
+from feature_logs import dataset_of, feature_log
 from in_process import run
 from prometheus_client import CollectorRegistry
 
 from merlin_sim.foundation.requests import RequestError
 from merlin_sim.models import build_model
-from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.serving.appends import Appends
 from merlin_sim.serving.encoder import EventEncoder
 from merlin_sim.serving.histories.open_store import open_store
@@ -27,6 +26,7 @@ from merlin_sim.serving.retrieval.users import UserHistory
 from merlin_sim.serving.scorer import Scorer
 from merlin_sim.serving.servable import Servable
 from merlin_sim.serving.texts import example_event
+from merlin_sim.serving.triton import export
 from merlin_sim.serving.triton.export import export_model
 
 pytestmark = pytest.mark.slow
@@ -56,11 +56,7 @@ def log():
 def home(log, tmp_path_factory):
     """The log's dataset, and a servable whose model is not trained."""
     home = tmp_path_factory.mktemp("encodings")
-    log.to_parquet(home / "log.parquet")
-    words = ["--features", write_features(home / "f.yaml", FEATURES), "--label_column", "clicked"]
-    words += ["--output_path", home / "d", "--fit_on", "all"]
-    run("preprocess", "log", home / "log.parquet", *OPTIONS, *words)
-    dataset = DatasetDirectory.open(home / "d")
+    dataset = dataset_of(log, home, FEATURES, "--label_column", "clicked", "--fit_on", "all")
     export_model(build_model("din", dataset.schema, embedding_dim=4), dataset, home / "servable")
     return home
 
@@ -162,25 +158,16 @@ def test_a_request_gets_what_the_whole_log_said_of_its_keys(encoder, log):
     assert targets["weight_trgt"][1] == 0
 
 
-def test_of_a_key_that_no_item_has_any_more_nothing_is_known(log, tmp_path):
+def test_of_a_key_that_no_item_has_any_more_nothing_is_known(log, tmp_path, monkeypatch):
     """It is the one of the greatest id, and stood in the first row alone."""
     others = log["brand"].replace(log["brand"][0], "b0")
     changed = log.assign(brand=log["brand"].where(log.index == 0, others))
-    changed.to_parquet(tmp_path / "log.parquet")
     text = "encodings: {brand: [count, recency]}"
-    words = ["--features", write_features(tmp_path / "f.yaml", text), "--fit_on", "all"]
-    run(
-        "preprocess",
-        "log",
-        tmp_path / "log.parquet",
-        *OPTIONS,
-        *words,
-        "--output_path",
-        tmp_path / "d",
-    )
-    dataset = DatasetDirectory.open(tmp_path / "d")
+    dataset = dataset_of(changed, tmp_path, text, "--fit_on", "all")
     model = build_model("din", dataset.schema, embedding_dim=4)
-    encoder = EventEncoder(Servable.open(export_model(model, dataset, tmp_path / "servable")))
+    monkeypatch.setattr(export, "save_served_model", lambda *_: None)  # it is not asked
+    path = export_model(model, dataset, tmp_path / "servable")
+    encoder = EventEncoder(Servable.open(path, with_model=False))
     candidate = {"what": "new", "brand": log["brand"][0]}
     event = {"who": "u1", "history": [], "candidates": [candidate]}
     targets = targets_of(encoder, event)

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 from evaluated import evaluation_of
-from feature_logs import FEATURES, OPTIONS, feature_log, write_features
+from feature_logs import FEATURES, OPTIONS, dataset_of, feature_log, write_features
 from in_process import run
 from serving_process import reached, serving
 
@@ -248,11 +248,8 @@ def test_one_user_with_many_candidates_is_scored_as_rows_are(servable, encoder, 
 def towers(log, tmp_path_factory):
     """Towers that are not trained, of a log with contexts alone."""
     home = tmp_path_factory.mktemp("towers")
-    log.drop(columns=["genres", "look"]).to_parquet(home / "log.parquet")
-    features = write_features(home / "f.yaml", f"features:{CONTEXT.partition('timestamp')[0]}")
-    words = ["--label_column", "clicked", "--features", features, "--output_path", home / "d"]
-    run("preprocess", "log", home / "log.parquet", *OPTIONS, *words)
-    dataset = DatasetDirectory.open(home / "d")
+    plain, text = log.drop(columns=["genres", "look"]), CONTEXT.partition("timestamp")[0]
+    dataset = dataset_of(plain, home, f"features:{text}", "--label_column", "clicked")
     model = build_model("two_tower", dataset.schema, embedding_dim=4)
     with mock.patch.object(export, "save_served_model"):  # its graph is not what this is about
         found = Servable.open(export_model(model, dataset, home / "servable"), with_model=False)

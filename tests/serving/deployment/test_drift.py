@@ -58,7 +58,7 @@ def test_the_first_rows_of_samples_are_counted(tmp_path):
     assert seen.lengths.tolist() == [len(row) for row in histories]
 
 
-def test_numbers_are_taken_as_they_are(tmp_path):
+def test_numbers_are_taken_as_they_are_and_a_vector_by_its_length(tmp_path):
     dataset = DatasetDirectory.open(write_ranking_dataset(tmp_path / "dataset", 120))
     seen = see_columns(dataset, "train", 100, [], Silence())
     table = pq.read_table(dataset.files("train")[0]).slice(0, 100)
@@ -66,6 +66,10 @@ def test_numbers_are_taken_as_they_are(tmp_path):
     for name, values in seen.numbers.items():
         np.testing.assert_array_equal(values, table[name].to_numpy())
     assert seen.counts["category_1"].sum() == 100 and not len(seen.lengths)
+    vectors = np.array([[3.0, 4.0], [0.0, 0.0]], np.float32)
+    assert drift._plain(vectors, None).tolist() == [5.0, 0.0]
+    places = np.array([[False, True], [True, True]])
+    assert drift._plain(vectors, places).tolist() == [4.0, 0.0, 0.0]
 
 
 def test_the_measures_are_those_of_the_textbook_and_of_scipy():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
@@ -11,6 +10,7 @@ from itertools import groupby
 import numpy as np
 import psutil
 import pytest
+from asking import Asking, until_more_came
 from held_server import Gate, until
 from in_process import run
 from serving_process import reached, read_until, serving
@@ -23,43 +23,8 @@ from merlin_sim.serving.servable import Servable
 pytest.importorskip("pytriton")
 pytest.importorskip("tritonclient.grpc")
 import tritonclient.grpc  # noqa: E402
-from tritonclient.utils import InferenceServerException  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-
-
-class Asking:
-    """Sends events one after the other in a thread of its own, and keeps what came."""
-
-    def __init__(self, server, protocol, events, expected) -> None:
-        self.server, self.protocol, self.events, self.expected = server, protocol, events, expected
-        self.versions = []
-        self.wrong = []
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error) -> None:
-        self._ending.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        place = 0
-        while not self._ending.wait(0.02):  # so that the server is not all that there is
-            place = (place + 1) % len(self.events)
-            try:
-                version, score = ask(self.server, self.protocol, self.events[place])
-                if self.protocol == "http":  # nobody should take it off the list of servers
-                    assert is_ready(self.server)
-            except (OSError, AssertionError, InferenceServerException) as error:
-                self.wrong.append(repr(error))
-                continue
-            if abs(score - self.expected[version][place]) > 1e-5:
-                self.wrong.append((version, place, score))
-            self.versions.append(version)
 
 
 def ask(server, protocol, event) -> tuple[int, float]:
@@ -107,14 +72,7 @@ def comes(process, word):
 
 def answered_by(version, both) -> None:
     """Wait until more answers have come, and see that they are of this version."""
-    seen = [len(asking.versions) for asking in both]
-
-    def are_more():
-        pairs = zip(both, seen, strict=True)
-        return all(len(asking.versions) > count + 10 for asking, count in pairs)
-
-    until(are_more)
-    for asking, count in zip(both, seen, strict=True):
+    for asking, count in zip(both, until_more_came(both, 10), strict=True):
         # The first may have been asked for before it was said.
         assert set(asking.versions[count + 1 :]) == {version}
 
@@ -133,10 +91,16 @@ def test_promoted_and_ended_while_requests_come(servable, second, events, expect
         of_second = offline(second, events)
         assert np.abs(of_second - expected).max() > 1e-2
         known = {1: expected, 2: of_second}
-        with (
-            Asking(server, "http", events, known) as over_http,
-            Asking(server, "grpc", events, known) as over_grpc,
-        ):
+
+        def over(protocol):
+            def asked(event):
+                found = ask(server, protocol, event)
+                assert is_ready(server)  # nobody should take it off the list of servers
+                return found
+
+            return Asking(asked, events, known)
+
+        with over("http") as over_http, over("grpc") as over_grpc:
             both = (over_http, over_grpc)
             answered_by(1, both)
             run("registry", "promote", registry, 2)

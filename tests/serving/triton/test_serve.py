@@ -7,14 +7,15 @@ import json
 import signal
 import socket
 import threading
-import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import numpy as np
 import psutil
 import pytest
+from asking import Asking, until_more_came
 from held_server import until
 from triton_calls import infer, infer_events, is_counted, metric
 
@@ -322,29 +323,6 @@ def test_requests_that_come_together_are_scored_together_and_a_bad_one_hurts_nob
     assert counted(0) < calls
 
 
-class Client(threading.Thread):
-    """Asks for one event after the other, and keeps what was wrong."""
-
-    def __init__(self, server, protocol, events, expected, first):
-        super().__init__()
-        self.server, self.protocol, self.events, self.expected = server, protocol, events, expected
-        self.place, self.answered, self.wrong = first, 0, []
-        self.ending = threading.Event()
-
-    def run(self):
-        while not self.ending.wait(0.03):
-            self.place = (self.place + 1) % len(self.events)
-            try:
-                found = infer_events(self.server, self.protocol, [self.events[self.place]])[0, 0]
-            except Exception as error:
-                self.wrong.append(repr(error))
-                time.sleep(0.1)
-                continue
-            if abs(found - self.expected[self.place]) > 1e-5:
-                self.wrong.append((self.place, found))
-            self.answered += 1
-
-
 def worker_of(server):
     return psutil.Process(processes_of(server.replicas.active.folder, "events")[1])
 
@@ -359,24 +337,20 @@ ENDS = {
 
 @pytest.mark.parametrize("happens", ENDS.values(), ids=ENDS)
 def test_nothing_is_lost_or_wrong_whatever_ends_or_hangs(server, events, expected, happens):
-    clients = [Client(server, PROTOCOLS[n % 2], events, expected, 3 * n) for n in range(4)]
-    for client in clients:
-        client.start()
+    def client(number):
+        protocol = PROTOCOLS[number % 2]
 
-    def all_go_on():
-        before = [client.answered for client in clients]
-        until(lambda: all(c.answered > b + 5 for c, b in zip(clients, before, strict=True)))
+        def ask(event):
+            return 1, infer_events(server, protocol, [event])[0, 0]
 
-    try:
-        all_go_on()
+        return Asking(ask, events, {1: expected}, 3 * number)
+
+    with ExitStack() as stack:
+        clients = [stack.enter_context(client(number)) for number in range(4)]
+        until_more_came(clients)
         happens(server)
-        all_go_on()
+        until_more_came(clients)
         until(server.is_ready)
-    finally:
-        for client in clients:
-            client.ending.set()
-        for client in clients:
-            client.join()
     assert [client.wrong for client in clients] == [[]] * 4
     np.testing.assert_allclose(infer_events(server, "http", events)[:, 0], expected, atol=1e-5)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 from functools import partial
 from types import SimpleNamespace
@@ -12,12 +13,13 @@ import pytest
 from counted import counting
 
 from merlin_sim.serving.servable import ServedColumn, ServedColumns
+from merlin_sim.serving.settings import ModelSettings
 from merlin_sim.serving.signatures import IdsRequest
 from merlin_sim.serving.workers import ids_model as merging
 from merlin_sim.serving.workers import protocol
 from merlin_sim.serving.workers.ids_model import SoundRequest, merged_calls, score_requests
 from merlin_sim.serving.workers.protocol import receive_frame, send_frame
-from merlin_sim.serving.workers.worker import TritonRequest, Worker, answer_apart
+from merlin_sim.serving.workers.worker import WARM_UPS, TritonRequest, Worker, answer_apart
 
 COLUMN = ServedColumn("book", "book", np.dtype("int64"), 9)
 COLUMNS = ServedColumns((), (COLUMN,), (), None, 3, True)
@@ -105,32 +107,48 @@ class ListedModel:
         for place in range(len(requests)):
             reply(place, {"score": np.zeros(1)})
 
+    def probe(self):
+        return {}
+
     def close(self):
         self.closed += 1
 
 
+@pytest.fixture
+def opening(tmp_path, monkeypatch):
+    """Let a worker load a model; gives the message that asks for it."""
+
+    def opening(model):
+        found = SimpleNamespace(ListedModel=lambda settings: model)
+        monkeypatch.setitem(sys.modules, "listed", found)
+        ModelSettings(tmp_path, version=3, workers={"ids": "listed.ListedModel"}).write(tmp_path)
+        return {"folder": str(tmp_path), "model": "ids"}
+
+    return opening
+
+
 @pytest.mark.parametrize("merges", [True, False])
-def test_what_came_while_a_model_worked_is_taken_together_where_it_merges(merges, monkeypatch):
+def test_what_came_while_a_model_worked_is_taken_together_where_it_merges(merges, opening):
     model = ListedModel(merges)
-    monkeypatch.setattr(Worker, "_load", lambda self, opening: model)
     here, there = socket.socketpair()
     with here, there:
         worker = threading.Thread(target=Worker(there).run)
         worker.start()
-        send_frame(here, {})
+        send_frame(here, opening(model))
+        assert receive_frame(here).message["kind"] == protocol.READY
         for number in range(20):
             send_frame(here, {"requests": [[number, [], False]]})
         here.shutdown(socket.SHUT_WR)
         answered = [receive_frame(here).message["request"] for _ in range(20)]
         worker.join()
-    assert answered == list(range(20)) and sum(model.together) == 20
-    assert len(model.together) <= 2 if merges else model.together == [1] * 20
+    together = model.together[WARM_UPS:]
+    assert answered == list(range(20)) and sum(together) == 20
+    assert len(together) <= 2 if merges else together == [1] * 20
 
 
-def test_a_request_that_cannot_be_read_ends_the_worker(monkeypatch):
+def test_a_request_that_cannot_be_read_ends_the_worker(opening, monkeypatch):
     """Its stub starts another; one that waited on would hold its requests for good."""
     model, read = ListedModel(False), []
-    monkeypatch.setattr(Worker, "_load", lambda self, opening: model)
 
     def receive(connection):
         read.append(connection)
@@ -141,11 +159,11 @@ def test_a_request_that_cannot_be_read_ends_the_worker(monkeypatch):
     monkeypatch.setattr(protocol, "receive_frame", receive)
     here, there = socket.socketpair()
     with here, there:
-        send_frame(here, {})
+        send_frame(here, opening(model))
         send_frame(here, {"requests": [[0, [], False]]})
         with pytest.raises(MemoryError, match="no room"):
             Worker(there).run()
-    assert model.together == [1] and model.closed == 1
+    assert model.together == [1] * (WARM_UPS + 1) and model.closed == 1
 
 
 def test_arrays_come_as_they_were_sent_and_what_is_cut_off_is_none():

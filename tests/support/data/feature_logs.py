@@ -6,6 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from in_process import run
+
+from merlin_sim.schemas.dataset import DatasetDirectory
 
 COLUMNS = ("--user_column", "who", "--item_column", "what", "--timestamp_column", "when")
 OPTIONS = (
@@ -83,3 +86,12 @@ def write_csv(log: pd.DataFrame, path: Path) -> Path:
 def write_features(path: Path, text: str = FEATURES) -> Path:
     path.write_text(text)
     return path
+
+
+def dataset_of(log: pd.DataFrame, folder: Path, features: str, *more: str) -> DatasetDirectory:
+    """The dataset ``d`` in a folder, of a log with these features."""
+    log.to_parquet(folder / "log.parquet")
+    described = ("--features", write_features(folder / "f.yaml", features))
+    output = ("--output_path", folder / "d")
+    run("preprocess", "log", folder / "log.parquet", *OPTIONS, *described, *output, *more)
+    return DatasetDirectory.open(folder / "d")
