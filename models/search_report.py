@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from ..dataloader.loader import ONCE_MB
+from ..dataloader.open_loader import open_loader
+from ..foundation.exceptions import MerlinSimError
+from ..foundation.progress import Narrator
+from ..foundation.ranks import Ranks
+from ..schemas.dataset import DatasetDirectory
 from .blocks.checks import check_choice, check_positive
 from .blocks.search.search_units import GeneralSearchUnit, HardSearchUnit
 from .blocks.search.top_k_mask import top_k_mask
 from .blocks.shapes import as_rows
+from .known_families import families
+from .registry import family_of
 from .sim import SearchedModel
 
 Array = np.ndarray[Any, Any]
+ROWS_PER_BATCH = 1024
 FOUND_WITHOUT_LIMIT = 100
 """How many positions are looked for where the model's own search keeps any number, as SDIM's."""
 
@@ -159,3 +168,39 @@ def _mean(shares: Array) -> float | None:
 def _weight(exact: tf.Tensor, kept: tf.Tensor) -> Array:
     shares: Array = np.sum(tf.where(kept, exact, 0.0).numpy(), axis=1)
     return shares
+
+
+def search_rows(
+    model: Any,
+    dataset: DatasetDirectory,
+    most: int,
+    category_feature: str | None,
+    narrator: Narrator,
+    best: int | None = None,
+) -> list[SearchRow]:
+    """Compare the search stage with exact attention on test data."""
+    if not family_of(model).has_search:
+        having = ", ".join(name for name, family in families().items() if family.has_search)
+        raise MerlinSimError(
+            f"expected a model with a search stage (`model_type` {having}). "
+            f"Received: {type(model).__name__}."
+        )
+    columns = list(model.channels.served)
+    feed = open_loader(dataset, "test", columns, ROWS_PER_BATCH, Ranks(), data_memory_mb=ONCE_MB)
+    rows = min(most, feed.plan(0).rows)
+
+    def batches() -> Iterator[dict[str, Any]]:
+        done = 0
+        try:
+            for batch, _ in feed:
+                count = min(rows - done, len(next(iter(batch.values()))))
+                yield {name: values[:count] for name, values in batch.items()}
+                done += count
+                report(count, count)
+                if done == rows:
+                    return
+        finally:
+            feed.stop()
+
+    with narrator.phase("searching", rows) as report:
+        return search_report(model, batches(), category_feature, best=best)

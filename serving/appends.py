@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from ..foundation.requests import RequestError
 from ..schemas.item_table import KEY
 from .event import parse_json
+from .histories.open_store import open_store, shown_store
 from .histories.store import HistoryStore, Interaction, StoreError, parse_interaction
 from .servable import Servable, ServedColumn
 
@@ -60,6 +61,26 @@ def key_kind(servable: Servable, column: ServedColumn) -> KeyKind:
     features, fitted, _ = workflow
     lookup = as_in_log(VocabularyLookup(column.domain, {}, is_text), features, fitted)
     return KeyKind(is_text, lookup if isinstance(lookup, LogLookup) else None)
+
+
+def open_served_store(address: str, servable: Servable) -> HistoryStore:
+    """Open a store for a servable; refuse both where no history would be found.
+
+    A store is taken if any of the users who are looked at could be one of the model's.
+    """
+    servable.check_reads_histories()
+    store, column = open_store(address), servable.columns.users[0]
+    kind, refused = key_kind(servable, column), None
+    for user in store.some_users():
+        try:
+            kind.check(json.loads(user), column.name)
+            return store
+        except RequestError as error:
+            refused = error
+    if refused is not None:
+        store.close()
+        raise StoreError(f"{shown_store(address)}: the users of the store: {refused}.")
+    return store
 
 
 PATH = "/histories"

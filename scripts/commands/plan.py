@@ -19,9 +19,9 @@ from ...parallel.placement.planner import (
 from ...training.runs.run_config import SPREAD, RunConfig
 from ...training.runs.table_plan import plan_of, wanted_of
 from ..options.run_options import MODEL, settle, take_model_options
-from ..options.setting_options import setting_options
-from ..options.shared_options import with_options
+from ..options.shared_options import setting_options, with_options
 from ..options.short_help import ShortHelp
+from ..text_table import text_table
 
 OF_TRAIN = with_options(
     *setting_options(RunConfig, ["dataset_dir", "feature_spec"]),
@@ -76,7 +76,7 @@ def _print_tables(plan: Plan, wanted: Wanted) -> None:
         sizes = map(shown_size, (table.weights, held.slots, held.gradient))
         rows.append([table.name, f"{table.rows:,}", str(table.width), *sizes, _where(placed)])
     head = ["table", "rows", "width", "weights", wanted.optimizer, "gradient", "where"]
-    _print("Tables", head, rows)
+    click.echo(f"Tables\n{text_table(head, rows)}")
 
 
 def _held(placed: Placed, wanted: Wanted) -> Costs:
@@ -119,7 +119,7 @@ def _print_ranks(plan: Plan, wanted: Wanted) -> None:
         rows.append([str(rank), *map(shown_size, sizes)])
     places = ["device", "host"] if wanted.host_memory else ["in all"]
     head = ["rank", "weights", wanted.optimizer, "gradients", *places, "sends", "receives"]
-    _print(f"Ranks, per step of {wanted.samples:,} samples", head, rows)
+    click.echo(f"Ranks, per step of {wanted.samples:,} samples\n{text_table(head, rows)}")
 
 
 def _print_sums(plan: Plan, wanted: Wanted, nodes: int) -> None:
@@ -154,16 +154,3 @@ def _print_sums(plan: Plan, wanted: Wanted, nodes: int) -> None:
 def _ratio(values: Any) -> str:
     mean = float(np.mean(values))
     return f"{float(np.max(values)) / mean:.2f}" if mean else "nothing"
-
-
-def _print(title: str, head: list[str], rows: list[list[str]]) -> None:
-    from rich.console import Console
-    from rich.table import Table as Shown
-
-    shown = Shown(title=title, title_justify="left", box=None, pad_edge=False)
-    for name in head:
-        left = name in ("table", "where")
-        shown.add_column(name, justify="left" if left else "right", overflow="fold")
-    for row in rows:
-        shown.add_row(*row)
-    Console().print(shown)

@@ -53,11 +53,10 @@ def command(
     settle_for_model()
 
     from ...foundation.progress import Terminal
-    from ...models.search_report import format_search_report
+    from ...models.search_report import format_search_report, search_rows
     from ...parallel.checkpoints.checkpoint_store import choose_checkpoint
     from ...serving.triton.export import restore_model
     from ...training.checkpoints.run_state import check_facts
-    from ...training.evaluation.search_rows import search_rows
 
     checkpoint = choose_checkpoint(load_checkpoint_path, step, click.echo, check_facts)
     model = restore_model(checkpoint, dataset)

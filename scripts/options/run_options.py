@@ -25,8 +25,7 @@ from ...training.runs.run_config import MODES, RunConfig, read_config
 from .devices import settle_for_model
 from .model_options import model_options, option, parse_own
 from .readable_dataset import readable_dataset
-from .setting_options import setting_option, setting_options
-from .shared_options import with_options
+from .shared_options import setting_option, setting_options, with_options
 
 # Published options without meaning here -> why, and the published default.
 WITHOUT_MEANING = {

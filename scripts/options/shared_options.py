@@ -1,14 +1,16 @@
-"""Options that several commands have, written once."""
+"""Options that several commands have, written once, and those made of a dataclass's settings."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import click
 
+from ...foundation.settings import kind_of, settings_of
 from ...parallel.checkpoints.asked_step import BEST, WANTED, is_choice
 from ...schemas.layout_names import PUBLISHED, LayoutNames
 
@@ -18,8 +20,46 @@ def with_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda function: functools.reduce(lambda f, add: add(f), reversed(options), function)
 
 
+def setting_options(cls: type, names: Iterable[str]) -> list[Callable[[Any], Any]]:
+    """Make the options of some settings, with their defaults and lines of help."""
+    defaults = {entry.name: entry.default for entry in dataclasses.fields(cls)}
+    return [setting_option(cls, name, defaults[name]) for name in names]
+
+
+def setting_option(cls: type, name: str, default: Any) -> Callable[[Any], Any]:
+    """Make the option of a setting, with a default of its own."""
+    known, hint = settings_of(cls)[name]
+    kind: Any = kind_of(hint)
+    if kind is bool:
+        flags = known.flags or f"--{name}/--no_{name}"
+        return click.option(flags, name, is_flag=True, default=default, help=known.help)
+    if default is dataclasses.MISSING:
+        return click.option(f"--{name}", type=str, required=True, help=known.help)
+    kind = str if kind is Path else click.Choice(known.choices) if known.choices else kind
+    shown = known.off if default is None else str(default) if kind is str else default
+    return click.option(f"--{name}", type=kind, default=shown, show_default=True, help=known.help)
+
+
+def options_of(cls: type, into: str) -> Callable[[Any], Any]:
+    """Add an option for each setting of a dataclass; the command gets one of these as ``into``."""
+    names = list(settings_of(cls))
+
+    def decorate(function: Any) -> Any:
+        @functools.wraps(function)
+        def with_settings(**values: Any) -> Any:
+            own = {name: values.pop(name) for name in names}
+            return function(**{into: cls(**own)}, **values)
+
+        return with_options(*setting_options(cls, names))(with_settings)
+
+    return decorate
+
+
 overwrite_directory = click.option(
     "--overwrite", is_flag=True, help="Replace the output directory."
+)
+spec_option = click.option(
+    "--feature_spec", default="feature_spec.yaml", show_default=True, help="Its spec's name."
 )
 
 
@@ -69,10 +109,5 @@ def checkpoint_options(required: bool) -> Callable[[Any], Any]:
         click.option(
             "--dataset_dir", type=Path, required=required, help="The dataset directory of that run."
         ),
-        click.option(
-            "--feature_spec",
-            default="feature_spec.yaml",
-            show_default=True,
-            help="Its spec's name.",
-        ),
+        spec_option,
     )

@@ -17,11 +17,10 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from ..appends import PATH as APPENDS
-from ..appends import Appends
+from ..appends import Appends, open_served_store
 from ..histories.open_store import whole_address
 from ..home_page import Form, HomePage, empty_event
 from ..servable import Servable, hold
-from ..served_store import open_served_store
 from ..settings import ModelSettings, ServerOptions
 from ..versions import ServedVersion, user_of_events
 from .admission import Access, tls_context

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -78,12 +77,9 @@ class SearchMemory:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes from starting or resuming a trial."""
-        lock = os.open(self.root / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
+        with open(self.root / LOCK, "a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
-        finally:
-            os.close(lock)
 
     def numbers_to_run(self) -> Iterator[int]:
         """Yield the trials that were started and did not end, then a new one if any is left."""

@@ -12,6 +12,8 @@ import click
 
 from ....workflows.checks.feature_counts import Bounds
 from ...options.devices import settle_for_tables
+from ...options.shared_options import spec_option
+from ...text_table import text_table
 
 if TYPE_CHECKING:
     from ....workflows.checks.feature_counts import Finding
@@ -19,9 +21,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--dataset_dir", type=Path, required=True, help="Dataset directory to check.")
-@click.option(
-    "--feature_spec", default="feature_spec.yaml", show_default=True, help="Its spec's name."
-)
+@spec_option
 @click.option(
     "--largest_auc",
     type=click.FloatRange(0.5, 1),
@@ -65,14 +65,9 @@ def command(dataset_dir: Path, feature_spec: str, largest_auc: float, as_json: b
 
 
 def _print(findings: list[Finding]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    shown = Table(box=None, pad_edge=False)
-    for name in ("", "check", "where", "found", "bound"):
-        shown.add_column(name, overflow="fold", justify="right" if name == "bound" else "left")
+    rows = []
     for finding in findings:
         bound = "" if finding.bound is None else f"{finding.bound:g}"
         sign = "!" if finding.problem else ""
-        shown.add_row(sign, finding.check, finding.where, finding.says, bound)
-    Console().print(shown)
+        rows.append((sign, finding.check, finding.where, finding.says, bound))
+    click.echo(text_table(("", "check", "where", "found", "bound"), rows))

@@ -18,8 +18,7 @@ from ....workflows.synthetic.click_days import (
     synthesize_days,
     write_days,
 )
-from ...options.setting_options import options_of, setting_options
-from ...options.shared_options import overwrite_directory, with_options
+from ...options.shared_options import options_of, overwrite_directory, setting_options, with_options
 
 
 @click.group(invoke_without_command=True)

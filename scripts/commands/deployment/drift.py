@@ -11,7 +11,7 @@ from ....foundation.exceptions import MerlinSimError
 from ....serving.deployment.drift_findings import DriftBounds
 from ...options.devices import settle_for_model
 from ...options.readable_dataset import readable_dataset
-from ...options.setting_options import options_of
+from ...options.shared_options import options_of
 from ...text_table import text_table
 
 DRIFTED = 1

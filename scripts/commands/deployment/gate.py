@@ -10,7 +10,7 @@ import click
 from ....serving.deployment.gate_rules import GateRules
 from ...options.devices import settle_for_model
 from ...options.readable_dataset import readable_dataset
-from ...options.setting_options import options_of
+from ...options.shared_options import options_of, spec_option
 from ...text_table import text_table
 
 NOT_PASSED = 1
@@ -37,9 +37,7 @@ NOT_PASSED = 1
     help="Dataset directory of rows that neither was trained on, in the ids of both: "
     "preprocessed with the challenger's vocabularies (--fitted), or with grown ones.",
 )
-@click.option(
-    "--feature_spec", default="feature_spec.yaml", show_default=True, help="Its spec's name."
-)
+@spec_option
 @click.option("--mapping", default="test", show_default=True, help="Mapping whose rows are scored.")
 @options_of(GateRules, "rules")
 @click.option(

@@ -18,7 +18,7 @@ from ...options.preprocess_options import (
     output_path_option,
     workers_option,
 )
-from .findings import say_findings
+from .fitted_settings import say_findings
 
 
 @click.command("criteo")

@@ -14,7 +14,6 @@ from ....foundation.exceptions import MerlinSimError
 from ....schemas.users_layout import POPULARITY
 from ....workflows.feature import FeatureSet
 from ....workflows.rules import NONE, SPLIT_RULES, SampleRules
-from .findings import say_findings
 
 if TYPE_CHECKING:
     from ....workflows.behaviour_columns import BehaviourColumns
@@ -39,6 +38,8 @@ VALIDATION_OPTIONS = {
     "validation_users": "--validation_users",
     "validation_files": "--validation_path",
 }
+MOST_ROWS = 500_000
+"""Of each mapping are checked; with more, the checks that need all of them are left out."""
 LISTS = ("user_features", "item_features", "history_behaviours", "target_behaviours")
 
 
@@ -203,3 +204,17 @@ def say_done(summary: Summary, output: Path, seconds: float) -> None:
     say_findings(output)
     rate = summary.interactions / max(seconds, 1e-9)
     click.echo(f"{output}: done in {seconds:.1f} s ({rate:,.0f} interactions/s)")
+
+
+def say_findings(directory: Path) -> None:
+    """Report what `merlin-sim data check` would call a problem, a line each."""
+    from ....schemas.dataset import DatasetDirectory
+    from ....workflows.checks.check_dataset import DatasetCheck
+
+    check = DatasetCheck(DatasetDirectory.open(directory), most_rows=MOST_ROWS)
+    problems = [finding for finding in check.run() if finding.problem]
+    for finding in problems:
+        click.echo(f"look at this: {finding.where}: {finding.check}: {finding.says}")
+    if problems or check.sampled:
+        looked = "some rows were checked; " if check.sampled else ""
+        click.echo(f"{looked}`merlin-sim data check --dataset_dir {directory}` reports all")

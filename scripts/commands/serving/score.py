@@ -9,7 +9,7 @@ import click
 
 from ....serving.limits import Limits
 from ....workflows.text_lines import FAIL, POLICIES
-from ...options.setting_options import options_of
+from ...options.shared_options import options_of
 from ...options.store_options import store_option
 
 
@@ -61,10 +61,10 @@ def command(
     if source is None or output is None:
         raise click.UsageError("expected --input and --output (or --example alone).")
     from ....foundation.progress import Terminal
+    from ....serving.appends import open_served_store
     from ....serving.encoder import open_encoder
     from ....serving.score_file import EventFile, check_output
     from ....serving.servable import Servable
-    from ....serving.served_store import open_served_store
 
     check_output(output, source, overwrite)
     opened = Servable.open(servable)

@@ -20,9 +20,7 @@ def arguments(dataset, checkpoints):
 def test_the_first_rows_of_test_are_compared_and_what_has_no_search_is_refused(
     dataset, save_checkpoint, monkeypatch
 ):
-    from merlin_sim.training.evaluation import search_rows
-
-    monkeypatch.setattr(search_rows, "ROWS_PER_BATCH", 8)
+    monkeypatch.setattr("merlin_sim.models.search_report.ROWS_PER_BATCH", 8)
     model, checkpoints = save_checkpoint("sim", embedding_dim=4, long_seq_length=4, top_k=2)
     for rows in (15, 1000):
         said = run("search-report", *arguments(dataset, checkpoints), "--rows", rows)
