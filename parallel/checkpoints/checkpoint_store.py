@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ...foundation.files import REPLACED, finish_replacement, put_in_place, sync_directory
+from . import BEST, NEWEST
 from .array_files import ArrayPart
-from .asked_step import BEST, NEWEST
 from .checkpoint_files import (
     CheckpointError,
     SavedCheckpoint,

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from ...foundation.settings import kind_of, settings_of
-from ...parallel.checkpoints.asked_step import BEST, WANTED, is_choice
+from ...parallel.checkpoints import BEST, WANTED, is_choice
 from ...schemas.layout_names import PUBLISHED, LayoutNames
 
 

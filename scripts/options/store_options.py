@@ -56,8 +56,6 @@ def _has_password(address: str) -> bool:
         return "@" in address
 
 
-def store_option(text: str, required: bool = False) -> Callable[[Any], Any]:
+def store_option(text: str) -> Callable[[Any], Any]:
     """Add ``--histories``."""
-    return click.option(
-        "--histories", type=StoreAddress(), required=required, help=f"{text} STORE is {STORE_HELP}"
-    )
+    return click.option("--histories", type=StoreAddress(), help=f"{text} STORE is {STORE_HELP}")

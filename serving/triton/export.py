@@ -24,7 +24,7 @@ from ...models.family import Request
 from ...models.registry import family_of, model_class
 from ...models.row_parts import in_parts
 from ...models.saving import Signature, absent_columns, columns_signature, restored_model
-from ...parallel.checkpoints.asked_step import BEST
+from ...parallel.checkpoints import BEST
 from ...parallel.checkpoints.checkpoint_files import SUMS
 from ...parallel.checkpoints.checkpoint_store import (
     CheckpointError,

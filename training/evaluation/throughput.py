@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import sys
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -67,8 +66,7 @@ def peak_memory() -> dict[str, float]:
     ``peak_gpu_memory_gib`` is what TensorFlow's tensors took of the GPU at once; without a GPU
     there is none.
     """
-    unit = 1 if sys.platform == "darwin" else 1024
-    used = unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    used = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     peaks = {"peak_memory_gib": used / GIB}
     for gpu in tf.config.list_logical_devices("GPU")[:1]:
         place = gpu.name.removeprefix("/device:")

@@ -83,7 +83,7 @@ def set_affinity(
         near: the logical CPUs near each rank's GPU, by local rank. They take the sockets' place,
             which need not be those of the GPUs in their order.
     """
-    if mode == "disabled" or not hasattr(os, "sched_setaffinity"):
+    if mode == "disabled":
         return None
     allowed = os.sched_getaffinity(0)
     sockets = read_sockets(allowed)

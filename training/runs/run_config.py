@@ -14,7 +14,7 @@ import yaml
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.settings import problems_of, setting, settle_paths
 from ...models.known_families import DEFAULT, families
-from ...parallel.checkpoints.asked_step import BEST, WANTED, is_choice
+from ...parallel.checkpoints import BEST, WANTED, is_choice
 from ...parallel.placement.plan import CUTS, parse_size
 from ...parallel.steps import OPTIMIZERS
 from ..checkpoints import MEAN, NEW_ROWS
