@@ -17,6 +17,7 @@ from ...foundation.cores import count_cores
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.gpus import Gpus, look, why_not_cudf, why_not_tensorflow
 from ..options.devices import settle_training
+from ..text_table import text_table
 
 PACKAGES = (
     "merlin-sim",
@@ -60,24 +61,11 @@ def command() -> None:
         *[finding for name in NEEDED_TO_TRAIN for finding in _guarded("import", lambda: [], name)],
         _optional("serving", "pytriton", "make setup"),
     ]
-    print_findings(findings)
+    rows = [("!" if found.is_bad else "", found.topic, found.text) for found in findings]
+    click.echo(text_table(("", "merlin-sim doctor", ""), rows))
     bad = [finding.topic for finding in findings if finding.is_bad]
     if bad:
         raise MerlinSimError("training cannot run here: see " + ", ".join(dict.fromkeys(bad)))
-
-
-def print_findings(findings: list[Diagnosis]) -> None:
-    """Print the report as a table."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title="merlin-sim doctor", title_justify="left", show_header=False)
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    for finding in findings:
-        table.add_row(finding.topic, Text(finding.text, style="red" if finding.is_bad else ""))
-    Console().print(table)
 
 
 def _versions() -> list[Diagnosis]:

@@ -9,8 +9,11 @@ import click
 from ....models.known_families import families, find_family
 from ....schemas.dataset import convert as convert_file
 from ....schemas.dataset import load_spec, read_shape
+from ....schemas.feature_spec import FeatureSpec
 from ....schemas.layout_names import LayoutNames
+from ....schemas.users_layout import UsersLayout, users_layout, users_problems
 from ...options.shared_options import layout_names
+from ...text_table import text_table
 
 PATH = click.Path(path_type=Path)
 
@@ -45,10 +48,68 @@ def validate(path: Path, model_type: str | None, skip_files: bool) -> None:
 @click.argument("path", type=PATH)
 def show(path: Path) -> None:
     """Show the specification at PATH as tables."""
-    from .spec_tables import print_spec
+    from ....schemas.natural_translation import shared_domains
 
     spec = load_spec(path, check_files=False) if path.is_dir() else read_shape(path)
-    print_spec(spec)
+    head = ("channel", "feature", "dtype", "table", "ids", "longest")
+    click.echo(f"Features\n{text_table(head, _features(spec, shared_domains(spec)))}")
+    head = ("mapping", "type", "files", "first file", "features")
+    click.echo(f"\nFiles\n{text_table(head, _sources(spec))}")
+    if not users_problems(spec, None) and (layout := users_layout(spec)) is not None:
+        head = ("what", "where or how")
+        click.echo("\nUsers: one a row, samples are made while they are read")
+        click.echo(text_table(head, _users(layout)))
+    if spec.metadata:
+        click.echo("\nmetadata: " + ", ".join(spec.metadata))
+
+
+def _features(spec: FeatureSpec, domains: dict[str, str]) -> list[tuple[str, ...]]:
+    in_channels = [(c, name) for c, names in spec.channel_spec.items() for name in names]
+    used = {name for _, name in in_channels}
+    rest = [("(none)", name) for name in spec.feature_spec if name not in used]
+    rows: list[tuple[str, ...]] = []
+    last = ""
+    for channel, name in in_channels + rest:
+        shown = channel if channel != last else ""
+        feature = spec.feature_spec.get(name)
+        if feature is None:
+            rows.append((shown, f"{name}: not in feature_spec", "", "", "", ""))
+            continue
+        table = "-" if feature.cardinality is None else domains[name]
+        ids = f"{feature.cardinality:,}" if isinstance(feature.cardinality, int) else "-"
+        ids = "auto" if feature.cardinality == "auto" else ids
+        longest = " x ".join(map(str, feature.dimensions or ())) or "-"
+        rows.append((shown, name, feature.dtype, table, ids, longest))
+        last = channel
+    return rows
+
+
+def _sources(spec: FeatureSpec) -> list[tuple[str, ...]]:
+    rows = []
+    for mapping, chunks in spec.source_spec.items():
+        for place, chunk in enumerate(chunks):
+            is_all = set(chunk.features) == set(spec.feature_spec)
+            features = f"all {len(chunk.features)}" if is_all else ", ".join(chunk.features)
+            first = chunk.files[0] if chunk.files else "-"
+            shown = mapping if place == 0 else ""
+            rows.append((shown, chunk.type, str(len(chunk.files)), first, features))
+    return rows
+
+
+def _users(layout: UsersLayout) -> list[tuple[str, str]]:
+    features = ", ".join(layout.item_features) or "none but the item"
+    rows = [("history", f"column {layout.history}, oldest first")]
+    if layout.times is not None:
+        how = f"column {layout.times}, in seconds; intervals in {layout.time_unit}"
+        rows.append(("times", how))
+    if layout.same_time is not None:
+        rows.append(("own time", f"not seen; column {layout.same_time}"))
+    for mapping, (begin, end) in layout.positions.items():
+        how = f"positions from column {begin} to before column {end}"
+        rows.append((f"samples of {mapping}", how))
+    rows.append(("item features", f"{features}, in {layout.item_table}"))
+    rows.append(("negatives", f"drawn by {layout.negatives}, seed {layout.seed}"))
+    return rows
 
 
 @command.command()
