@@ -19,7 +19,7 @@ from ...parallel.placement.planner import (
 from ...training.runs.run_config import SPREAD, RunConfig
 from ...training.runs.table_plan import plan_of, wanted_of
 from ..options.run_options import MODEL, settle, take_model_options
-from ..options.shared_options import setting_options, with_options
+from ..options.shared_options import option, setting_options, with_options
 from ..options.short_help import ShortHelp
 from ..text_table import text_table
 
@@ -39,11 +39,10 @@ OF_TRAIN = with_options(
     ),
 )  # fmt: skip
 @click.option("--ranks", type=click.IntRange(min=1), required=True, help="Processes of the run.")
-@click.option(
+@option(
     "--nodes",
     type=click.IntRange(min=1),
     default=1,
-    show_default=True,
     help="Machines that share the ranks evenly; shows what travels between them.",
 )
 @OF_TRAIN

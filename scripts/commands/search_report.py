@@ -8,7 +8,7 @@ import click
 
 from ..options.devices import settle_for_model
 from ..options.readable_dataset import readable_dataset
-from ..options.shared_options import checkpoint_options
+from ..options.shared_options import checkpoint_options, option
 
 
 @click.command()
@@ -24,11 +24,10 @@ from ..options.shared_options import checkpoint_options
     help="How many positions by exact attention are to be found. "
     "[default: as many as the model's search keeps; of any number: 100]",
 )
-@click.option(
+@option(
     "--rows",
     type=click.IntRange(min=1),
     default=100_000,
-    show_default=True,
     help="Rows of test that are looked at, from the first.",
 )
 def command(

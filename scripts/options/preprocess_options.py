@@ -16,13 +16,12 @@ from ...workflows.rules import (
     TRAIN_ROWS,
 )
 from ...workflows.text_lines import FAIL, POLICIES
-from .shared_options import overwrite_directory, with_options
+from .shared_options import option, overwrite_directory, with_options
 
-bad_rows_option = click.option(
+bad_rows_option = option(
     "--on_bad_rows",
     type=click.Choice(POLICIES),
     default=FAIL,
-    show_default=True,
     help="Stop at a row that cannot be read, or leave it out and count it.",
 )
 output_path_option = click.option(
@@ -34,33 +33,27 @@ output_path_option = click.option(
     help="Dataset directory to make.",
 )
 rule_options = with_options(
-    click.option(
+    option(
         "--max_sequence_length",
         default=100,
-        show_default=True,
         help="Interactions of a history to keep, the newest.",
     ),
-    click.option(
+    option(
         "--shortest_sequence_for_user",
         default=20,
-        show_default=True,
         help="Users with fewer interactions are dropped.",
     ),
-    click.option(
+    option(
         "--shortest_sequence_for_training",
         default=1,
-        show_default=True,
         help="Interactions that a sample has before it, at least; where each user's last one "
         "tests, that one needs none.",
     ),
-    click.option(
-        "--seed", default=12345, show_default=True, help="Decides negatives and the rows' order."
-    ),
+    option("--seed", default=12345, help="Decides negatives and the rows' order."),
     click.option("--pad", is_flag=True, help="Write histories left-padded with 0."),
-    click.option(
+    option(
         "--negatives_per_positive",
         default=1,
-        show_default=True,
         help="Negative samples to draw for each positive one.",
     ),
     click.option(
@@ -70,11 +63,10 @@ rule_options = with_options(
         "is drawn]",
     ),
 )
-feature_values_option = click.option(
+feature_values_option = option(
     "--feature_values",
     type=click.Choice(FEATURE_VALUES),
     default=AS_OF_SAMPLE,
-    show_default=True,
     help="Which values of users' and items' features a sample has: as_of_sample: the last ones "
     "that the log knows at the sample's own time; latest: the last ones of the log, of items "
     "those in the rows of --fit_on. The latest leak: training sees values that came after its "
@@ -84,11 +76,10 @@ feature_values_option = click.option(
 
 def fit_on(default: str) -> Any:
     """The option that says which rows the workflow is fitted on."""
-    return click.option(
+    return option(
         "--fit_on",
         type=click.Choice((TRAIN_ROWS, ALL_ROWS)),
         default=default,
-        show_default=True,
         help="The rows that ids, counts, popularity and numbers are fitted on: those that train, "
         "or all. What stands in other rows alone has no id. All rows are the published rule: "
         "training then knows which items the test period brings.",
@@ -116,22 +107,20 @@ split_options = with_options(
         "--validation_users", type=click.FloatRange(0, 1), help="Share of users who validate."
     ),
 )
-equal_times_option = click.option(
+equal_times_option = option(
     "--order_of_equal_times",
     "equal_times",
     type=click.Choice(("unknown", "log", "hash")),
     default="unknown",
-    show_default=True,
     help="Interactions of one user and one time. unknown: a sample's history holds only what "
     "came before the sample's own time. log: the order of their rows is true, and those "
     "before a sample are its history. hash: a hash orders them, and those before a sample are "
     "its history. (With --label_column a history never holds what has the sample's own time.)",
 )
-validation_option = click.option(
+validation_option = option(
     "--validation",
     type=click.Choice(("newest", "none")),
     default="newest",
-    show_default=True,
     help="What validates where no other option says so. newest: of what would train, each "
     "user's last interaction; with --test_from the newest tenth; with --test_users as many "
     "users as test. none: nothing, also where the split of --fitted has such a part.",
@@ -154,11 +143,10 @@ files_of_split = with_options(
     ),
 )
 HOW = "Draw negatives as often as they were taken, or each item as often as any other"
-negatives_option = click.option(
+negatives_option = option(
     "--negatives",
     type=click.Choice(NEGATIVES),
     default=POPULARITY,
-    show_default=True,
     help=f"{HOW}.",
 )
 negatives_or_none_option = click.option(
@@ -167,11 +155,10 @@ negatives_or_none_option = click.option(
     help=f"{HOW}, or none: the log has them. Negative histories are drawn in any case. "
     "[default: popularity; none with --label_column]",
 )
-layout_option = click.option(
+layout_option = option(
     "--layout",
     type=click.Choice(("samples", "users")),
     default="samples",
-    show_default=True,
     help="One row per sample, each with a copy of its history; or one row per user, of which "
     "training and inference make the same samples, and which is written sooner.",
 )
@@ -197,10 +184,9 @@ common_options = with_options(
         "Rules that are not given are those of that dataset.",
     ),
     bad_rows_option,
-    click.option(
+    option(
         "--scheduler",
         default="auto",
-        show_default=True,
         help="single: this process, with threads, and one task at a time on a GPU; local: a Dask "
         "cluster on this machine, with GPUs one worker for each; an address (tcp://...) of a "
         "running Dask or Dask-CUDA cluster that sees the same files; auto: local if more than one "

@@ -11,6 +11,7 @@ import click
 
 from ...foundation.exceptions import MerlinSimError
 from .model_options import parse_own
+from .shared_options import option
 
 if TYPE_CHECKING:
     from ...serving.retrieval.recommender import Recommender
@@ -19,11 +20,10 @@ RETRIEVED = 500
 RULES = click.option(
     "--rules", "rules_path", type=Path, help="Rules of what may be recommended; YAML."
 )
-MOST_RETRIEVED = click.option(
+MOST_RETRIEVED = option(
     "--retrieved",
     type=click.IntRange(min=1, max=10_000),
     default=RETRIEVED,
-    show_default=True,
     help="Items that are retrieved for a user.",
 )
 

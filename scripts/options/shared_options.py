@@ -20,6 +20,11 @@ def with_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda function: functools.reduce(lambda f, add: add(f), reversed(options), function)
 
 
+def option(*names: str, **known: Any) -> Callable[[Any], Any]:
+    """Make an option whose help shows its default."""
+    return click.option(*names, show_default=True, **known)
+
+
 def setting_options(cls: type, names: Iterable[str]) -> list[Callable[[Any], Any]]:
     """Make the options of some settings, with their defaults and lines of help."""
     defaults = {entry.name: entry.default for entry in dataclasses.fields(cls)}
@@ -37,7 +42,7 @@ def setting_option(cls: type, name: str, default: Any) -> Callable[[Any], Any]:
         return click.option(f"--{name}", type=str, required=True, help=known.help)
     kind = str if kind is Path else click.Choice(known.choices) if known.choices else kind
     shown = known.off if default is None else str(default) if kind is str else default
-    return click.option(f"--{name}", type=kind, default=shown, show_default=True, help=known.help)
+    return option(f"--{name}", type=kind, default=shown, help=known.help)
 
 
 def options_of(cls: type, into: str) -> Callable[[Any], Any]:
@@ -58,9 +63,7 @@ def options_of(cls: type, into: str) -> Callable[[Any], Any]:
 overwrite_directory = click.option(
     "--overwrite", is_flag=True, help="Replace the output directory."
 )
-spec_option = click.option(
-    "--feature_spec", default="feature_spec.yaml", show_default=True, help="Its spec's name."
-)
+spec_option = option("--feature_spec", default="feature_spec.yaml", help="Its spec's name.")
 
 
 def layout_names(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -78,7 +81,7 @@ def layout_names(function: Callable[..., Any]) -> Callable[..., Any]:
         ("--test_split_dir", PUBLISHED.test, "Directory of test's."),
         ("--metadata_file", PUBLISHED.metadata, "File of cardinalities."),
     )
-    options = (click.option(n, default=d, show_default=True, help=text) for n, d, text in defaults)
+    options = (option(n, default=d, help=text) for n, d, text in defaults)
     found: Callable[..., Any] = with_options(*options)(with_names)
     return found
 
@@ -98,10 +101,9 @@ def checkpoint_options(required: bool) -> Callable[[Any], Any]:
             required=required,
             help="Directory of checkpoints of a run, or one of them.",
         ),
-        click.option(
+        option(
             "--step",
             default=BEST,
-            show_default=True,
             callback=_step,
             help="Step of the checkpoint: best, by the AUC that the run chose by (validation "
             "data's as a rule), or the newest where it chose none; newest; or a step's number.",

@@ -12,7 +12,7 @@ import click
 
 from ....workflows.checks.feature_counts import Bounds
 from ...options.devices import settle_for_tables
-from ...options.shared_options import spec_option
+from ...options.shared_options import option, spec_option
 from ...text_table import text_table
 
 if TYPE_CHECKING:
@@ -22,11 +22,10 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--dataset_dir", type=Path, required=True, help="Dataset directory to check.")
 @spec_option
-@click.option(
+@option(
     "--largest_auc",
     type=click.FloatRange(0.5, 1),
     default=Bounds.feature_auc,
-    show_default=True,
     help="A feature that predicts the label with a larger AUC, alone, gives it away.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")

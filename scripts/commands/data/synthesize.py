@@ -18,7 +18,13 @@ from ....workflows.synthetic.click_days import (
     synthesize_days,
     write_days,
 )
-from ...options.shared_options import options_of, overwrite_directory, setting_options, with_options
+from ...options.shared_options import (
+    option,
+    options_of,
+    overwrite_directory,
+    setting_options,
+    with_options,
+)
 
 
 @click.group(invoke_without_command=True)
@@ -26,12 +32,8 @@ from ...options.shared_options import options_of, overwrite_directory, setting_o
 @click.option("--items", default=None, type=int, help="Items. [default: 5 per user]")
 @click.option("--categories", default=None, type=int, help="Categories. [default: items / 50]")
 @with_options(*setting_options(PlantedBehaviour, settings_of(PlantedBehaviour)))
-@click.option(
-    "--missing_metadata", default=0.05, show_default=True, help="Share of items without metadata."
-)
-@click.option(
-    "--review_text", default=0, show_default=True, help="Characters of review text per line."
-)
+@option("--missing_metadata", default=0.05, help="Share of items without metadata.")
+@option("--review_text", default=0, help="Characters of review text per line.")
 @click.option("--gzip", "compress", is_flag=True, help="Write .json.gz files.")
 @overwrite_directory
 @click.pass_context
@@ -90,7 +92,7 @@ def _refuse_options_before(context: click.Context) -> None:
 
 @command.command("criteo")
 @click.option("--output", type=Path, required=True, help="Directory to make.")
-@click.option("--days", default=3, show_default=True, help="Day files: day_0, day_1 and so on.")
+@option("--days", default=3, help="Day files: day_0, day_1 and so on.")
 @options_of(PlantedClicks, "planted")
 @click.option("--gzip", "compress", is_flag=True, help="Write .gz files.")
 @overwrite_directory
@@ -115,7 +117,7 @@ def criteo(
 
 @command.command("days")
 @click.option("--output", type=Path, required=True, help="Directory to make.")
-@click.option("--days", default=14, show_default=True, help="Files: day_00.csv and so on.")
+@option("--days", default=14, help="Files: day_00.csv and so on.")
 @options_of(DriftingWorld, "world")
 @overwrite_directory
 def days_of_drift(output: Path, days: int, world: DriftingWorld, overwrite: bool) -> None:
@@ -140,13 +142,12 @@ def days_of_drift(output: Path, days: int, world: DriftingWorld, overwrite: bool
     "--feature_spec", type=Path, required=True, help="The feature spec of the dataset to make."
 )
 @click.option("--output", type=Path, required=True, help="Dataset directory to make.")
-@click.option("--train_rows", default=1_000_000, show_default=True, help="Rows to train on.")
-@click.option("--test_rows", default=100_000, show_default=True, help="Rows to test with.")
-@click.option(
+@option("--train_rows", default=1_000_000, help="Rows to train on.")
+@option("--test_rows", default=100_000, help="Rows to test with.")
+@option(
     "--seed",
     type=click.IntRange(min=0),
     default=1,
-    show_default=True,
     help="Same seed, same rows.",
 )
 @overwrite_directory

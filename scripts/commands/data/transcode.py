@@ -20,7 +20,7 @@ from ....schemas.metadata_file import check_metadata
 from ....schemas.spec_file import read_spec
 from ....schemas.users_layout import USERS, is_of_users
 from ...options.devices import settle_for_tables
-from ...options.shared_options import layout_names, overwrite_directory
+from ...options.shared_options import layout_names, option, overwrite_directory
 
 if TYPE_CHECKING:
     from ....workflows.transcoding.transcode import TfrecordForm
@@ -34,15 +34,12 @@ def _of_tfrecord(name: str, least: int, text: str, default: object) -> Callable[
 @click.command()
 @click.option("--input", "source", type=Path, required=True, help="Directory with a feature spec.")
 @click.option("--output", type=Path, required=True, help="Dataset directory to make.")
-@click.option(
-    "--feature_spec", default=SPEC_FILE, show_default=True, help="The spec's name in --input."
-)
-@click.option(
+@option("--feature_spec", default=SPEC_FILE, help="The spec's name in --input.")
+@option(
     "--to",
     "form",
     type=click.Choice(["parquet", "users", "tfrecord", "split_binary"]),
     default="parquet",
-    show_default=True,
     help="parquet: one row per sample. users: one row per user. tfrecord and split_binary: the "
     "published forms of SIM's and DLRM's datasets.",
 )

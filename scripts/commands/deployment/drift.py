@@ -11,7 +11,7 @@ from ....foundation.exceptions import MerlinSimError
 from ....serving.deployment.drift_findings import DriftBounds
 from ...options.devices import settle_for_model
 from ...options.readable_dataset import readable_dataset
-from ...options.shared_options import options_of
+from ...options.shared_options import option, options_of
 from ...text_table import text_table
 
 DRIFTED = 1
@@ -32,17 +32,12 @@ DIRECTORY = click.Path(path_type=Path, exists=True, file_okay=False)
     help="In place of --dataset_dir: what `serve --log_requests` kept, compared with the dataset "
     "that the served model was trained on.",
 )
-@click.option(
-    "--feature_spec", default="feature_spec.yaml", show_default=True, help="Both specs' name."
-)
-@click.option(
-    "--mapping", default="train", show_default=True, help="Mapping of both whose rows are compared."
-)
-@click.option(
+@option("--feature_spec", default="feature_spec.yaml", help="Both specs' name.")
+@option("--mapping", default="train", help="Mapping of both whose rows are compared.")
+@option(
     "--rows",
     type=click.IntRange(min=1),
     default=1_000_000,
-    show_default=True,
     help="Rows of each that are looked at, from the first; of requests the newest.",
 )
 @click.option(
@@ -57,11 +52,10 @@ DIRECTORY = click.Path(path_type=Path, exists=True, file_okay=False)
 )
 @click.option("--new_scores", type=DIRECTORY, help="The same on newer test data.")
 @options_of(DriftBounds, "bounds")
-@click.option(
+@option(
     "--output",
     type=click.Path(path_type=Path),
     default=Path("drift"),
-    show_default=True,
     help="Directory of drift.json and the page.",
 )
 def command(

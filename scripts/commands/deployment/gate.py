@@ -10,7 +10,7 @@ import click
 from ....serving.deployment.gate_rules import GateRules
 from ...options.devices import settle_for_model
 from ...options.readable_dataset import readable_dataset
-from ...options.shared_options import options_of, spec_option
+from ...options.shared_options import option, options_of, spec_option
 from ...text_table import text_table
 
 NOT_PASSED = 1
@@ -38,18 +38,17 @@ NOT_PASSED = 1
     "preprocessed with the challenger's vocabularies (--fitted), or with grown ones.",
 )
 @spec_option
-@click.option("--mapping", default="test", show_default=True, help="Mapping whose rows are scored.")
+@option("--mapping", default="test", help="Mapping whose rows are scored.")
 @options_of(GateRules, "rules")
 @click.option(
     "--long_history",
     type=click.IntRange(min=1),
     help="Interactions from which a history is long. [default: half of the dataset's longest]",
 )
-@click.option(
+@option(
     "--output",
     type=click.Path(path_type=Path),
     default=Path("gate"),
-    show_default=True,
     help="Directory of gate.json and the page.",
 )
 @click.option(

@@ -21,6 +21,7 @@ from ...options.preprocess_options import (
     rule_options,
     split_options,
 )
+from ...options.shared_options import option
 from ...options.short_help import ShortHelp
 from .fitted_settings import earlier_of, load_fitted, rules_of, say_done
 
@@ -41,8 +42,8 @@ from .fitted_settings import earlier_of, load_fitted, rules_of, say_done
     help="Directory of the raw files, .json or .json.gz.",
 )
 @output_path_option
-@click.option("--metadata_file_name", default="meta_Books.json", show_default=True)
-@click.option("--reviews_file_name", default="reviews_Books.json", show_default=True)
+@option("--metadata_file_name", default="meta_Books.json")
+@option("--reviews_file_name", default="reviews_Books.json")
 @rule_options
 @negatives_option
 @fit_on(ALL_ROWS)

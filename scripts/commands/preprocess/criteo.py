@@ -18,6 +18,7 @@ from ...options.preprocess_options import (
     output_path_option,
     workers_option,
 )
+from ...options.shared_options import option
 from .fitted_settings import say_findings
 
 
@@ -26,11 +27,10 @@ from .fitted_settings import say_findings
     "--criteo_path", type=Path, required=True, help="Directory of day files, plain or .gz."
 )
 @output_path_option
-@click.option("--file_pattern", default="day_*", show_default=True, help="Names of the files.")
-@click.option(
+@option("--file_pattern", default="day_*", help="Names of the files.")
+@option(
     "--frequency_threshold",
     default="15",
-    show_default=True,
     help="Keys seen fewer times share id 0 with missing ones; 15,3:20 gives cat_3 a limit of 20. "
     "0 or 1 keeps all.",
 )

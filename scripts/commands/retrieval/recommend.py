@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...options.recommend_options import stage_options
+from ...options.shared_options import option
 from ...options.store_options import store_option
 from ...text_table import text_table
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     "Store of the users' histories, in place of --dataset_dir: see `merlin-sim histories`."
 )
 @click.option("--user", "users", multiple=True, required=True, help="A user's key, as in the log.")
-@click.option("--top", type=click.IntRange(min=1), default=20, show_default=True)
+@option("--top", type=click.IntRange(min=1), default=20)
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each user.")
 def command(
     open_stages: Callable[[], Recommender],

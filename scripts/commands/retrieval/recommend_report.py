@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...options.recommend_options import stage_options
+from ...options.shared_options import option
 from ...text_table import text_table
 
 if TYPE_CHECKING:
@@ -20,19 +21,14 @@ if TYPE_CHECKING:
 @click.command()
 @stage_options
 @click.option("--dataset_dir", type=Path, required=True, help="Dataset with the clicks.")
-@click.option(
-    "--mapping", default="test", show_default=True, help="Mapping whose clicks are held out."
-)
-@click.option(
+@option("--mapping", default="test", help="Mapping whose clicks are held out.")
+@option(
     "--clicks",
     type=click.IntRange(min=1),
     default=2_000,
-    show_default=True,
     help="Clicks that are asked for, drawn at random.",
 )
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Seed of that draw."
-)
+@option("--seed", type=click.IntRange(min=0), default=1, help="Seed of that draw.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def command(
     open_stages: Callable[[], Recommender],

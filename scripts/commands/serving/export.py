@@ -9,7 +9,7 @@ import click
 from ....foundation.exceptions import MerlinSimError
 from ...options.devices import settle_for_model
 from ...options.readable_dataset import readable_dataset
-from ...options.shared_options import checkpoint_options, overwrite_directory
+from ...options.shared_options import checkpoint_options, option, overwrite_directory
 
 FORMATS = ("servable", "triton")
 
@@ -23,12 +23,11 @@ FORMATS = ("servable", "triton")
     help="With --format triton, instead of a checkpoint: a directory exported before.",
 )
 @click.option("--output", type=Path, required=True, help="Directory to make.")
-@click.option(
+@option(
     "--format",
     "output_format",
     type=click.Choice(FORMATS),
     default="servable",
-    show_default=True,
     help="servable: for `merlin-sim score` and `serve`. triton: a model repository for the "
     "stock Triton Inference Server of the Merlin container.",
 )

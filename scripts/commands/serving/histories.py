@@ -18,6 +18,7 @@ from ....serving.histories.open_store import open_store, shown_store
 from ....serving.histories.store import History, Interaction, key_text, parse_interaction
 from ...options.devices import settle_for_tables
 from ...options.preprocess_options import bad_rows_option, names
+from ...options.shared_options import option
 from ...options.store_options import StoreAddress
 from ...text_table import text_table
 
@@ -196,7 +197,7 @@ def _pieces(lines: Iterable[bytes]) -> Iterator[list[Interaction]]:
 @command.command()
 @store_argument
 @click.option("--user", required=True, help="The user's key; as JSON where it is a number.")
-@click.option("--newest", default=20, show_default=True, type=click.IntRange(min=1))
+@option("--newest", default=20, type=click.IntRange(min=1))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, as a raw event has it.")
 def show(store: str, user: str, newest: int, as_json: bool) -> None:
     """Show the newest interactions of a user, oldest first."""

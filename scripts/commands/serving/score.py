@@ -9,7 +9,7 @@ import click
 
 from ....serving.limits import Limits
 from ....workflows.text_lines import FAIL, POLICIES
-from ...options.shared_options import options_of
+from ...options.shared_options import option, options_of
 from ...options.store_options import store_option
 
 
@@ -22,11 +22,10 @@ from ...options.store_options import store_option
     help="Events: .jsonl, .csv or .parquet, with the user's keys, `history` and `candidates`.",
 )
 @click.option("--output", type=Path, help="Scores to write: .jsonl or .parquet.")
-@click.option(
+@option(
     "--on_bad_rows",
     type=click.Choice(POLICIES),
     default=FAIL,
-    show_default=True,
     help="Stop at a row that cannot be scored, or leave it out and count it.",
 )
 @store_option("Store of histories, for events that bring none: see `merlin-sim histories`.")
