@@ -28,3 +28,8 @@ def text_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def _are_numbers(cells: Sequence[str]) -> bool:
     """Return whether cells are numbers, as far as there is anything in them."""
     return all(cell[:1] in "+-0123456789" for cell in cells) and any(cells)  # "" is in any text
+
+
+def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table; what a terminal cannot show has its number there, as :mod:`.main` sets it."""
+    print(text_table(head, rows))

@@ -17,7 +17,7 @@ from ...foundation.cores import count_cores
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.gpus import Gpus, look, why_not_cudf, why_not_tensorflow
 from ..options.devices import settle_training
-from ..text_table import text_table
+from ..text_table import print_table
 
 PACKAGES = (
     "merlin-sim",
@@ -62,7 +62,7 @@ def command() -> None:
         _optional("serving", "pytriton", "make setup"),
     ]
     rows = [("!" if found.is_bad else "", found.topic, found.text) for found in findings]
-    click.echo(text_table(("", "merlin-sim doctor", ""), rows))
+    print_table(("", "merlin-sim doctor", ""), rows)
     bad = [finding.topic for finding in findings if finding.is_bad]
     if bad:
         raise MerlinSimError("training cannot run here: see " + ", ".join(dict.fromkeys(bad)))

@@ -21,7 +21,7 @@ from ...training.runs.table_plan import plan_of, wanted_of
 from ..options.run_options import MODEL, settle, take_model_options
 from ..options.shared_options import option, setting_options, with_options
 from ..options.short_help import ShortHelp
-from ..text_table import text_table
+from ..text_table import print_table
 
 OF_TRAIN = with_options(
     *setting_options(RunConfig, ["dataset_dir", "feature_spec"]),
@@ -75,7 +75,8 @@ def _print_tables(plan: Plan, wanted: Wanted) -> None:
         sizes = map(shown_size, (table.weights, held.slots, held.gradient))
         rows.append([table.name, f"{table.rows:,}", str(table.width), *sizes, _where(placed)])
     head = ["table", "rows", "width", "weights", wanted.optimizer, "gradient", "where"]
-    click.echo(f"Tables\n{text_table(head, rows)}")
+    print("Tables")
+    print_table(head, rows)
 
 
 def _held(placed: Placed, wanted: Wanted) -> Costs:
@@ -118,7 +119,8 @@ def _print_ranks(plan: Plan, wanted: Wanted) -> None:
         rows.append([str(rank), *map(shown_size, sizes)])
     places = ["device", "host"] if wanted.host_memory else ["in all"]
     head = ["rank", "weights", wanted.optimizer, "gradients", *places, "sends", "receives"]
-    click.echo(f"Ranks, per step of {wanted.samples:,} samples\n{text_table(head, rows)}")
+    print(f"Ranks, per step of {wanted.samples:,} samples")
+    print_table(head, rows)
 
 
 def _print_sums(plan: Plan, wanted: Wanted, nodes: int) -> None:

@@ -13,7 +13,7 @@ import click
 from ....workflows.checks.feature_counts import Bounds
 from ...options.devices import settle_for_tables
 from ...options.shared_options import option, spec_option
-from ...text_table import text_table
+from ...text_table import print_table
 
 if TYPE_CHECKING:
     from ....workflows.checks.feature_counts import Finding
@@ -69,4 +69,4 @@ def _print(findings: list[Finding]) -> None:
         bound = "" if finding.bound is None else f"{finding.bound:g}"
         sign = "!" if finding.problem else ""
         rows.append((sign, finding.check, finding.where, finding.says, bound))
-    click.echo(text_table(("", "check", "where", "found", "bound"), rows))
+    print_table(("", "check", "where", "found", "bound"), rows)

@@ -13,7 +13,7 @@ from ....schemas.feature_spec import FeatureSpec
 from ....schemas.layout_names import LayoutNames
 from ....schemas.users_layout import UsersLayout, users_layout, users_problems
 from ...options.shared_options import layout_names
-from ...text_table import text_table
+from ...text_table import print_table
 
 PATH = click.Path(path_type=Path)
 
@@ -52,15 +52,16 @@ def show(path: Path) -> None:
 
     spec = load_spec(path, check_files=False) if path.is_dir() else read_shape(path)
     head = ("channel", "feature", "dtype", "table", "ids", "longest")
-    click.echo(f"Features\n{text_table(head, _features(spec, shared_domains(spec)))}")
+    print("Features")
+    print_table(head, _features(spec, shared_domains(spec)))
     head = ("mapping", "type", "files", "first file", "features")
-    click.echo(f"\nFiles\n{text_table(head, _sources(spec))}")
+    print("\nFiles")
+    print_table(head, _sources(spec))
     if not users_problems(spec, None) and (layout := users_layout(spec)) is not None:
-        head = ("what", "where or how")
-        click.echo("\nUsers: one a row, samples are made while they are read")
-        click.echo(text_table(head, _users(layout)))
+        print("\nUsers: one a row, samples are made while they are read")
+        print_table(("what", "where or how"), _users(layout))
     if spec.metadata:
-        click.echo("\nmetadata: " + ", ".join(spec.metadata))
+        print("\nmetadata: " + ", ".join(spec.metadata))
 
 
 def _features(spec: FeatureSpec, domains: dict[str, str]) -> list[tuple[str, ...]]:
