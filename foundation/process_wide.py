@@ -27,7 +27,7 @@ What cannot stand here:
   GPU for preprocessing).
 - Handlers of signals stand with those who wait for one: ``ranks/interruption.py``,
   ``training/runs/run.py``, ``serving/triton/serve.py``.
-- ``models/composed_objective.py`` wraps one method of Merlin's models, which gives no block
+- ``models/composed_model.py`` wraps one method of Merlin's models, which gives no block
   the sample weights of a batch.
 - Two reach into a single object of Merlin's: ``workflows/ops/workflow.py`` exchanges the
   executor of its own workflows, ``dataloader/stored_rows.py`` the order of its dataset's files.

@@ -22,7 +22,7 @@ from .blocks.history_prototypes import HistoryPrototypes
 from .blocks.mlp import HiddenLayers
 from .blocks.search.history_split import HistorySplit, SplitHistory
 from .blocks.shapes import as_rows, beside_candidates, repeat_candidates, sizes
-from .composed_objective import join_step, weigh_composed_models
+from .composed_model import join_step, weigh_composed_models
 from .family import ATTENTION
 from .interest_channels import Channels, Features
 from .losses import Outputs, StepLosses, evaluated_share, inner_losses, step_losses
