@@ -21,9 +21,20 @@ from ..foundation.process_wide import (
 )
 from .options.lazy_group import LazyGroup
 
+PREPROCESS = {
+    "amazon-books": ("preprocess.amazon_books", "Preprocess the Amazon Books 2014 logs."),
+    "log": ("preprocess.log", "Preprocess a log of your own: CSV or parquet FILES."),
+    "criteo": ("preprocess.criteo", "Preprocess click logs as Criteo's."),
+}
+DATA = {
+    "synthesize": ("data.synthesize", "Write synthetic raw logs with planted behaviour."),
+    "transcode": ("data.transcode", "Bring datasets of any form to a dataset directory."),
+    "check": ("data.check", "Look through a dataset for what would spoil training."),
+    "spec": ("data.spec", "Validate, show, convert and adopt dataset specifications."),
+}
 COMMANDS = {
-    "preprocess": ("preprocess.group", "Turn raw logs into a dataset directory."),
-    "data": ("data.group", "Synthesize, transcode, check and describe datasets."),
+    "preprocess": (PREPROCESS, "Turn raw logs of behaviour or clicks into a dataset directory."),
+    "data": (DATA, "Synthesize, transcode, check and describe datasets."),
     "plan": ("plan", "Show where the tables of a model would be, and what that costs."),
     "train": ("train", "Train a model on a dataset directory."),
     "inference": ("inference", "Score test data, or measure throughput."),

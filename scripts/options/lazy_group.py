@@ -18,10 +18,10 @@ class LazyGroup(click.Group):
 
     Args:
         files: Command -> (its module in ``commands/``, its line in the help), in the order of the
-            help. The module's ``command`` is the command.
+            help. The module's ``command`` is the command. Of a group, files in the module's place.
     """
 
-    def __init__(self, *args: Any, files: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, files: Mapping[str, tuple[Any, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.files = files
 
@@ -33,7 +33,10 @@ class LazyGroup(click.Group):
         """Import the module of ``cmd_name``; None where there is no such command."""
         if cmd_name not in self.files:
             return None
-        module = importlib.import_module(f"{COMMANDS_PACKAGE}.{self.files[cmd_name][0]}")
+        place, line = self.files[cmd_name]
+        if isinstance(place, Mapping):
+            return LazyGroup(cmd_name, files=place, help=line)
+        module = importlib.import_module(f"{COMMANDS_PACKAGE}.{place}")
         command: click.Command = module.command
         command.name = cmd_name  # its name on the page of the command line
         return command

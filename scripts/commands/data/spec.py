@@ -16,6 +16,8 @@ from ...options.shared_options import layout_names
 from ...text_table import print_table
 
 PATH = click.Path(path_type=Path)
+FEATURE_HEAD = ("channel", "feature", "dtype", "table", "ids", "longest")
+FILE_HEAD = ("mapping", "type", "files", "first file", "features")
 
 
 @click.group()
@@ -51,12 +53,10 @@ def show(path: Path) -> None:
     from ....schemas.natural_translation import shared_domains
 
     spec = load_spec(path, check_files=False) if path.is_dir() else read_shape(path)
-    head = ("channel", "feature", "dtype", "table", "ids", "longest")
     print("Features")
-    print_table(head, _features(spec, shared_domains(spec)))
-    head = ("mapping", "type", "files", "first file", "features")
+    print_table(FEATURE_HEAD, _features(spec, shared_domains(spec)))
     print("\nFiles")
-    print_table(head, _sources(spec))
+    print_table(FILE_HEAD, _sources(spec))
     if not users_problems(spec, None) and (layout := users_layout(spec)) is not None:
         print("\nUsers: one a row, samples are made while they are read")
         print_table(("what", "where or how"), _users(layout))
@@ -86,7 +86,7 @@ def _features(spec: FeatureSpec, domains: dict[str, str]) -> list[tuple[str, ...
 
 
 def _sources(spec: FeatureSpec) -> list[tuple[str, ...]]:
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for mapping, chunks in spec.source_spec.items():
         for place, chunk in enumerate(chunks):
             is_all = set(chunk.features) == set(spec.feature_spec)

@@ -62,7 +62,7 @@ from .fitted_settings import earlier_of, load_fitted, rules_of, say_done
     type=int,
     help="Worker processes, or threads of --scheduler single. [default: threads, one per core]",
 )
-def amazon_books(
+def command(
     amazon_dataset_path: Path,
     output_path: Path,
     metadata_file_name: str,

@@ -49,7 +49,7 @@ from .fitted_settings import say_findings
 )
 @common_options
 @workers_option
-def criteo(
+def command(
     criteo_path: Path,
     output_path: Path,
     file_pattern: str,

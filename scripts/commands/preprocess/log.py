@@ -122,7 +122,7 @@ from .fitted_settings import (
 @next_day_options
 @common_options
 @workers_option
-def log(
+def command(
     files: tuple[Path, ...],
     output_path: Path,
     timestamp_unit: str | None,
