@@ -194,6 +194,15 @@ class TrainableModel(mm.Model):
             self.predict_function = lambda _: tf.concat(self._on_steps(steps, run), 0)
         return super().make_predict_function(force and steps is None)
 
+    def step_on(self, loader: Any) -> Callable[..., Executed]:
+        """Return the step that ``fit`` traces for a loader of this package.
+
+        It takes what the loader's ``inputs`` give for a step; [2] int64, the seed and how many
+        steps were done before; and whether this rank was asked to stop.
+        """
+        self._prepare()
+        return functools.partial(self._made_step, LoaderSteps(loader).make)
+
     def _train_on(self, steps: LoaderSteps) -> dict[str, tf.Tensor]:
         """Run one execution."""
         parts = []
