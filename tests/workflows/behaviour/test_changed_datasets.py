@@ -103,6 +103,7 @@ DOCUMENTS = [
     (lambda d: d.update(format=8), "expected a workflow of format 9, found format 8"),
     (lambda d: d.update(extra=1), "extra: expected one of the keys history, grown_from, got the"),
     (lambda d: d.pop("history"), "expected a workflow of a behaviour log"),
+    (lambda d: d["operators"][-1].update(operator="Categorify"), "a workflow of a behaviour log"),
     (lambda d: d["files"].pop("categories/brand.parquet"), "SHA-256 of categories/brand.parquet"),
     (lambda d: d["history"].update(files={"../x": "0"}), "names of files, .* found '../x'"),
     (lambda d: d["history"].update(longest="6"), "history.longest: expected a whole number, got"),
