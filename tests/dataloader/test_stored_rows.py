@@ -197,13 +197,15 @@ def test_a_column_with_a_dot_in_its_name_is_fed(tmp_path):
     assert inputs["item.id.list"].numpy().tolist() == padded(table["item.id.list"].to_pylist())
 
 
-@pytest.mark.parametrize("form", ["large list", "dictionary"])
+@pytest.mark.parametrize("form", ["large list", "fixed size", "dictionary"])
 def test_lists_of_other_forms_are_fed_as_they_are(tmp_path, form):
     table = make_table(ROWS)
     histories = table["history"].to_pylist()
     values = table["history"].combine_chunks()
     if form == "large list":
         column = pa.array(histories, pa.large_list(pa.int64()))
+    elif form == "fixed size":
+        column = pa.array(padded(histories), pa.list_(pa.int64(), LONGEST))
     else:
         column = pa.ListArray.from_arrays(values.offsets, values.values.dictionary_encode())
     pq.write_table(table.set_column(3, "history", column), tmp_path / "part.0.parquet")
