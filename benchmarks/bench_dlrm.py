@@ -70,12 +70,12 @@ def draw_batches():
 def dlrm_schema():
     """Describe 26 categories, 13 numbers and a label."""
     columns = [ColumnSchema("label", dtype="int8", tags=[Tags.TARGET, Tags.BINARY_CLASSIFICATION])]
-    for place, rows in enumerate(CARDINALITIES):
-        domain = {"domain": {"min": 0, "max": rows - 1, "name": f"cat_{place}"}}
+    for index, rows in enumerate(CARDINALITIES):
+        domain = {"domain": {"min": 0, "max": rows - 1, "name": f"cat_{index}"}}
         tags = [Tags.CATEGORICAL]
-        columns.append(ColumnSchema(f"cat_{place}", dtype="int32", tags=tags, properties=domain))
-    for place in range(13):
-        columns.append(ColumnSchema(f"num_{place}", dtype="float32", tags=[Tags.CONTINUOUS]))
+        columns.append(ColumnSchema(f"cat_{index}", dtype="int32", tags=tags, properties=domain))
+    for index in range(13):
+        columns.append(ColumnSchema(f"num_{index}", dtype="float32", tags=[Tags.CONTINUOUS]))
     return Schema(columns)
 
 
@@ -103,8 +103,8 @@ def our_steps(optimizer: str, policy: str = "float32") -> Works:
     )
     batches = []
     for numbers, ids, labels in draw_batches():
-        columns = {f"num_{place}": tf.constant(numbers[:, place]) for place in range(13)}
-        columns |= {f"cat_{place}": tf.constant(ids[:, place]) for place in range(ids.shape[1])}
+        columns = {f"num_{index}": tf.constant(numbers[:, index]) for index in range(13)}
+        columns |= {f"cat_{index}": tf.constant(ids[:, index]) for index in range(ids.shape[1])}
         batches.append((columns, tf.constant(labels)))
     never, share = tf.constant(False), tf.constant(1.0)
     train = tf.function(lambda x, y: step.run(x, y, never, share).losses, autograph=False)

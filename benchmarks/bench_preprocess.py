@@ -111,8 +111,8 @@ def main() -> None:
             )  # fmt: skip
             results[f"merlin-sim, {name}"] = measured
     titles = {"s": "whole command", "processor s": "whole command", "GB": "peak memory"}
-    for place, (unit, title) in enumerate(titles.items()):
-        values = {name: [measured[place]] for name, measured in results.items()}
+    for index, (unit, title) in enumerate(titles.items()):
+        values = {name: [measured[index]] for name, measured in results.items()}
         recording.table(title, unit, values, "plain pandas")
     recording.end()
 

@@ -337,9 +337,9 @@ def main() -> None:
     lengths = [int(length) for length in options.lengths.split(",") if length]
     FORK.set_forkserver_preload(["merlin_sim.scripts.main", "tensorflow", "nvtabular"])
     with tempfile.TemporaryDirectory() as folder:
-        places = (options.records or Path(folder) / "records", options.work or Path(folder))
+        folders = (options.records or Path(folder) / "records", options.work or Path(folder))
         of = commit() if options.records else ""
-        trials = Trials(*places, options.packages, options.fuxictr, of)
+        trials = Trials(*folders, options.packages, options.fuxictr, of)
         for trial, *which in order(logs, models, 3 if options.all else options.seeds):
             if not lengths or trial.length in lengths:
                 trials.run(trial, *which)

@@ -51,14 +51,14 @@ def run_client(
     """Send one event after the other until `end`."""
     client = triton.InferenceServerClient(f"127.0.0.1:{port}")
     try:
-        place = threading.get_ident() % len(events)
+        index = threading.get_ident() % len(events)
         while time.perf_counter() < end:
             entry = triton.InferInput("event", [1, 1], "BYTES")
-            entry.set_data_from_numpy(events[place % len(events)])
+            entry.set_data_from_numpy(events[index % len(events)])
             begin = time.perf_counter()
             client.infer("events", [entry], client_timeout=60).as_numpy("scores")
             times.append(time.perf_counter() - begin)
-            place += 1
+            index += 1
     except Exception as error:
         errors.append(error)
     finally:

@@ -32,7 +32,7 @@ import numpy as np
 
 
 def stand_in(name: str, **members: Any) -> None:
-    """Put a module of one's own in the place of another."""
+    """Put a module of one's own where another is imported."""
     module = types.ModuleType(name)
     module.__dict__.update(members)
     sys.modules[name] = module

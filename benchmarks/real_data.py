@@ -119,7 +119,7 @@ LOGS = (
 
 
 def shuffle_equal_times(log: pd.DataFrame, user: str, time: str) -> pd.DataFrame:
-    """Shuffle the rows of each user and time among their own places, the same way in every run.
+    """Shuffle the rows of each user and time within their own rows, the same way in every run.
 
     >>> log = pd.DataFrame({"u": [1, 2, 1, 1], "t": [5, 5, 5, 6], "i": [10, 20, 30, 40]})
     >>> sorted(shuffle_equal_times(log, "u", "t")["i"][[0, 2]].tolist()), log["i"][3]

@@ -128,7 +128,7 @@ def gpu_headline(page: Path = REPOSITORY / "docs/gpu.md") -> str:
     """Write README's line on GPUs, of the table that docs/gpu.md has of its visits."""
     rows = [line.strip("| \n").split(" | ") for line in page.read_text().splitlines()]
     (cards,) = (row[1:] for row in rows if row[0] == "what" and len(row) > 2)
-    (first,) = (place for place, row in enumerate(rows) if row[0].startswith(GPU_COMMAND))
+    (first,) = (index for index, row in enumerate(rows) if row[0].startswith(GPU_COMMAND))
     found = []
     for card, users, of_rows in zip(cards, rows[first][1:], rows[first + 1][1:], strict=True):
         samples, times = re.fullmatch(r"([\d,]+) \(([\d.]+)x\)", users).groups()

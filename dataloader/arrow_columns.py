@@ -79,7 +79,7 @@ def decode(array: pa.Array | pa.ChunkedArray) -> Column:
 
 
 def _plain(array: pa.Array) -> pa.Array:
-    """Look up what is stored as places in a dictionary."""
+    """Look up what is stored as indices of a dictionary."""
     return array.cast(array.type.value_type) if pa.types.is_dictionary(array.type) else array
 
 

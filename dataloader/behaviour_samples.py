@@ -53,7 +53,7 @@ class Users(NamedTuple):
     """By name, what not all have. [interactions] ``times``: when each was, in seconds.
     ``known``: ``row * (last item + 1) + item`` of all, ascending, where no negative may be an item
     of the history. ``occurrences_N``: of the target item's feature N,
-    ``id * (interactions + 1) + place`` of all, ascending, where they are counted.
+    ``id * (interactions + 1) + interaction`` of all, ascending, where they are counted.
     [users] ``stored``: which row of the files each is, where these are not all;
     ``earlier``: how many samples a user had before the first position; ``hash``: of the key of a
     user without an id."""
@@ -76,7 +76,7 @@ class BehaviourSamples(tf.Module):
 
     @property
     def codes(self) -> int:
-        """How many entries there are for each interaction: ``code = place * codes + which``."""
+        """How many entries an interaction has: ``code = interaction * codes + which``."""
         return self.columns.of_position if self.candidates == 1 else self.windows
 
     def __call__(self, users: Users, entries: tf.Tensor, seeds: tf.Tensor) -> Batch:
@@ -84,10 +84,10 @@ class BehaviourSamples(tf.Module):
 
         Args:
             users: The users.
-            entries: [rows], int64. Of plain rows ``place * of_position + slot``, where ``place``
-                is the sample's among all interactions and the last slot is the positive. Of users x
-                candidates ``place * windows + positions - 1``, where ``place`` is that of the first
-                of so many positions. -1 for no row.
+            entries: [rows], int64. Of plain rows ``interaction * of_position + slot``, where
+                ``interaction`` is the sample's index among all and the last slot is the positive.
+                Of users x candidates ``interaction * windows + positions - 1``, where
+                ``interaction`` is the first of so many positions. -1 for no row.
             seeds: [2], uint64. Of the samples' draws, and of those beside positions.
         """
         if self.candidates == 1:
@@ -103,25 +103,27 @@ class BehaviourSamples(tf.Module):
         counts = entries >= 0
         entries = tf.maximum(entries, 0)
         of_position = tf.constant(columns.of_position, tf.int64)
-        place, slot = entries // of_position, entries % of_position
-        row = tf.cast(tf.gather(users.rows, place), tf.int64)  # [rows], as all of these
+        interaction, slot = entries // of_position, entries % of_position
+        row = tf.cast(tf.gather(users.rows, interaction), tf.int64)  # [rows], as all of these
         start = tf.cast(tf.gather(users.starts, row), tf.int64)
-        position = place - tf.cast(tf.gather(users.first_targets, row), tf.int64)
-        seen = _seen(users, place, position)
+        position = interaction - tf.cast(tf.gather(users.first_targets, row), tf.int64)
+        seen = _seen(users, interaction, position)
         is_own = tf.equal(slot, of_position - 1)
-        label = tf.where(is_own, _labels(users, place), tf.zeros_like(slot))
+        label = tf.where(is_own, _labels(users, interaction), tf.zeros_like(slot))
         negative = tf.where(is_own, tf.zeros_like(slot), slot)
         user = self._numbers_of(users, row)
         numbered = position + _earlier(users, row)
         key = sample_key(user_key(seeds[0], user), numbered, label, negative)
-        ranks = {name: tf.gather(users.of_positions[name], place) for name in columns.moments}
-        made = self._of_users(users, row, place, counts)
+        ranks = {name: tf.gather(users.of_positions[name], interaction) for name in columns.moments}
+        made = self._of_users(users, row, interaction, counts)
         if columns.reads_targets:
-            target = tf.gather(users.targets, place)
+            target = tf.gather(users.targets, interaction)
             if columns.of_position > 1:
                 target = tf.where(is_own, target, self._draw(users, key, row))
             target = tf.where(counts, target, tf.zeros_like(target))
-            made |= columns.of_targets(target, ranks, lambda n: self._of_user(users, n, row, place))
+            made |= columns.of_targets(
+                target, ranks, lambda n: self._of_user(users, n, row, interaction)
+            )
             made |= self._lifetime_counts(users, start, seen, target, ranks)
         ranks = {name: rank[:, None] for name, rank in ranks.items()}
         index = seen[:, None] + tf.range(-width, 0, dtype=tf.int64)  # [rows, width]
@@ -131,24 +133,24 @@ class BehaviourSamples(tf.Module):
             made |= columns.of_histories(POSITIVE_HISTORY, items, ranks)
         if columns.asks_for(NEGATIVE_HISTORY):
             drawn = columns.negatives_read
-            # The oldest place of a history has draw 1, the next one draw 2, and so on.
+            # The oldest position of a history has draw 1, the next one draw 2, and so on.
             first = tf.maximum(width - seen, 0)[:, None]
             number = tf.range(width - drawn, width, dtype=tf.int64) - first + 1
             items = columns.items.draw(key[:, None], tf.maximum(number, 0))
             items = _padded(items, real[:, width - drawn :], width)
             made |= columns.of_histories(NEGATIVE_HISTORY, items, ranks)
         if columns.intervals:
-            made[columns.intervals] = self._intervals(users, start, place, index, real)
+            made[columns.intervals] = self._intervals(users, start, interaction, index, real)
         labels = tf.cast(tf.where(counts, label, tf.zeros_like(label)), columns.label_type)
         return made, labels[:, None], tf.cast(counts, tf.float32)[:, None]
 
     def candidates_of_users(self, users: Users, entries: tf.Tensor, seeds: tf.Tensor) -> Batch:
-        """Make users x candidates: U rows of m candidates, p positions and S places.
+        """Make users x candidates: U rows of m candidates, for p targets and histories of S.
 
         - a user feature [U], one that belongs to the interaction [U, m], a target item feature
           [U, m]: of each position its negatives, and after them its own item;
         - a positive history [U, S], padded with 0 on the left: what any candidate of the row may
-          see; a negative history [U, S]: an item drawn for each of the same places;
+          see; a negative history [U, S]: an item drawn for each position of the history;
         - ``history_end`` [U, p]: where the history of a position's samples ends;
         - labels and weights [U, m]: 0 for a candidate that is missing.
         """
@@ -156,23 +158,23 @@ class BehaviourSamples(tf.Module):
         length = width + windows - 1
         counts = entries >= 0
         entries = tf.maximum(entries, 0)
-        place, positions = entries // windows, entries % windows + 1  # [U], as all of these
-        row = tf.cast(tf.gather(users.rows, place), tf.int64)
+        interaction, positions = entries // windows, entries % windows + 1  # [U], as all of these
+        row = tf.cast(tf.gather(users.rows, interaction), tf.int64)
         start = tf.cast(tf.gather(users.starts, row), tf.int64)
-        begin = place - tf.cast(tf.gather(users.first_targets, row), tf.int64)
+        begin = interaction - tf.cast(tf.gather(users.first_targets, row), tf.int64)
         user = self._numbers_of(users, row)
         step = tf.range(windows, dtype=tf.int64)
         last = tf.minimum(step, positions[:, None] - 1)
-        places, position = place[:, None] + last, begin[:, None] + last  # [U, p]
-        seen = _seen(users, places, position)
+        interactions, position = interaction[:, None] + last, begin[:, None] + last  # [U, p]
+        seen = _seen(users, interactions, position)
         least, most = seen[:, 0], seen[:, -1]
         first = tf.maximum(least - width, 0)
         index = most[:, None] + tf.range(-length, 0, dtype=tf.int64)  # [U, S]
         real = (index >= first[:, None]) & counts[:, None]
         there = (step < positions[:, None]) & counts[:, None]  # [U, p]
-        label = _labels(users, places)
+        label = _labels(users, interactions)
         numbered = position + _earlier(users, row)[:, None]
-        targets = self._candidates(users, row, places, numbered, user_key(seeds[0], user))
+        targets = self._candidates(users, row, interactions, numbered, user_key(seeds[0], user))
         # A sample that was not taken has no negatives drawn beside it.
         is_own = tf.one_hot(columns.of_position - 1, columns.of_position)
         weights = tf.maximum(tf.cast(label, tf.float32)[:, :, None], is_own)
@@ -181,7 +183,7 @@ class BehaviourSamples(tf.Module):
         shape = [-1, self.candidates]
         each, seen_by = (
             tf.reshape(tf.broadcast_to(of_window[:, :, None], tf.shape(targets)), shape)  # [U, m]
-            for of_window in (places, seen)
+            for of_window in (interactions, seen)
         )
         rows, targets = tf.broadcast_to(row[:, None], tf.shape(each)), tf.reshape(targets, shape)
         weights = tf.reshape(weights, shape)
@@ -205,13 +207,15 @@ class BehaviourSamples(tf.Module):
             sees = (index[:, None] < seen[:, :, None]) & real[:, None]  # [U, p, S]
             sees &= index[:, None] >= seen[:, :, None] - width
             index = tf.broadcast_to(index[:, None], tf.shape(sees))
-            made[columns.intervals] = self._intervals(users, start[:, None], places, index, sees)
+            made[columns.intervals] = self._intervals(
+                users, start[:, None], interactions, index, sees
+            )
         made[HISTORY_END] = tf.cast(length - (most[:, None] - seen), columns.end_type)
         own = tf.cast(label, tf.float32)[:, :, None] * is_own
         return made, weights * tf.reshape(own, shape), weights
 
     def _numbers_of(self, users: Users, row: tf.Tensor) -> tf.Tensor:
-        """Tell users apart, by their places here: see ``tell_users_apart`` in ``hashing.py``."""
+        """Number the users of ``row``: see ``tell_users_apart`` in ``hashing.py``."""
         ids = tf.cast(tf.gather(users.features[self.columns.user], row), tf.int64)
         if HASH in users.more:
             return tf.where(ids > 0, ids, tf.gather(users.more[HASH], row))
@@ -223,12 +227,12 @@ class BehaviourSamples(tf.Module):
         self,
         users: Users,
         row: tf.Tensor,
-        places: tf.Tensor,
+        interactions: tf.Tensor,
         position: tf.Tensor,
         of_user: tf.Tensor,
     ) -> tf.Tensor:
         """Of each position, the items drawn in its place, and its own."""
-        own = tf.gather(users.targets, places)[:, :, None]
+        own = tf.gather(users.targets, interactions)[:, :, None]
         if self.columns.of_position == 1:
             return own
         negative = tf.range(self.columns.of_position - 1, dtype=tf.int64)
@@ -237,19 +241,21 @@ class BehaviourSamples(tf.Module):
         return tf.concat([self._draw(users, key, of_each), own], axis=2)
 
     def _of_users(
-        self, users: Users, row: tf.Tensor, place: tf.Tensor, counts: tf.Tensor
+        self, users: Users, row: tf.Tensor, interaction: tf.Tensor, counts: tf.Tensor
     ) -> dict[str, tf.Tensor]:
         made = {}
         for name in self.columns.users:
-            values = self._of_user(users, name, row, place)
+            values = self._of_user(users, name, row, interaction)
             there = counts if values.shape.rank == 1 else counts[:, None]
             values = tf.where(there, values, tf.zeros_like(values))
             made[name] = tf.cast(values, self.columns.types[name])
         return made
 
-    def _of_user(self, users: Users, name: str, row: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
+    def _of_user(
+        self, users: Users, name: str, row: tf.Tensor, interaction: tf.Tensor
+    ) -> tf.Tensor:
         if name in self.columns.per_interaction:
-            return tf.gather(users.of_positions[name], place)
+            return tf.gather(users.of_positions[name], interaction)
         return tf.gather(users.features[name], row)
 
     def _draw(self, users: Users, key: tf.Tensor, row: tf.Tensor) -> tf.Tensor:
@@ -274,34 +280,43 @@ class BehaviourSamples(tf.Module):
         the samples' times, have their shape.
         """
         made, span = {}, tf.size(users.items, tf.int64) + 1
-        for name, place in self.columns.lifetime_counts.items():
-            first = self.columns.feature_of(place, targets, ranks) * span + start
-            keys, wanted = users.more[OCCURRENCES.format(place)], tf.stack([first, first + seen])
+        for name, feature in self.columns.lifetime_counts.items():
+            first = self.columns.feature_of(feature, targets, ranks) * span + start
+            keys, wanted = users.more[OCCURRENCES.format(feature)], tf.stack([first, first + seen])
             found = search_sorted(keys, wanted)
             count = tf.where(targets > 0, found[1] - found[0], tf.zeros_like(targets, tf.int64))
             made[name] = tf.math.log1p(tf.cast(count, tf.float32))
         return made
 
     def _intervals(
-        self, users: Users, start: tf.Tensor, place: tf.Tensor, index: tf.Tensor, real: tf.Tensor
+        self,
+        users: Users,
+        start: tf.Tensor,
+        interaction: tf.Tensor,
+        index: tf.Tensor,
+        real: tf.Tensor,
     ) -> tf.Tensor:
-        """How long before each sample the places of its history were; 0 where there is nothing."""
+        """How long before each sample the positions of its history were; 0 for padding."""
         times = users.more[TIMES]
-        now = tf.gather(users.of_positions.get(NOW, times), place)[..., None]
+        now = tf.gather(users.of_positions.get(NOW, times), interaction)[..., None]
         then = tf.gather(times, start[..., None] + tf.maximum(index, 0))
         since = (now - then) / self.columns.seconds
         return tf.cast(tf.where(real, since, tf.zeros_like(since)), tf.float32)
 
 
-def _seen(users: Users, place: tf.Tensor, position: tf.Tensor) -> tf.Tensor:
+def _seen(users: Users, interaction: tf.Tensor, position: tf.Tensor) -> tf.Tensor:
     """How many interactions of its user's history, from the first on, a sample sees."""
     seen = users.of_positions.get(SEEN)
-    return position if seen is None else tf.cast(tf.gather(seen, place), tf.int64)
+    return position if seen is None else tf.cast(tf.gather(seen, interaction), tf.int64)
 
 
-def _labels(users: Users, place: tf.Tensor) -> tf.Tensor:
+def _labels(users: Users, interaction: tf.Tensor) -> tf.Tensor:
     labels = users.of_positions.get(LABEL)
-    return tf.ones_like(place) if labels is None else tf.cast(tf.gather(labels, place), tf.int64)
+    return (
+        tf.ones_like(interaction)
+        if labels is None
+        else tf.cast(tf.gather(labels, interaction), tf.int64)
+    )
 
 
 def _earlier(users: Users, row: tf.Tensor) -> tf.Tensor:
@@ -316,7 +331,7 @@ def _items(users: Users, start: tf.Tensor, index: tf.Tensor, real: tf.Tensor) ->
 
 
 def _padded(items: tf.Tensor, real: tf.Tensor, length: int) -> tf.Tensor:
-    """Put the newest places at the right of a row of zeros."""
+    """Put the newest positions at the right of a row of zeros."""
     items = tf.where(real, items, tf.zeros_like(items))
     lacking = length - items.shape[1]
     return tf.pad(items, [[0, 0], [lacking, 0]]) if lacking else items

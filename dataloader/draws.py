@@ -24,7 +24,7 @@ MOST_REPEATED = 1 << 26
 """Interactions up to which each stands in memory, so that a draw is one lookup."""
 FRESH_SALT = 0xF2E54
 AGAIN_SALT = 0xA6A12
-PLACE_SALT = 0x91ACE
+POSITION_SALT = 0x91ACE
 
 
 def fresh_seed(seed: int, epoch: int) -> int:
@@ -37,9 +37,9 @@ def fresh_seed(seed: int, epoch: int) -> int:
     return int(mix_arrays(salt ^ np.uint64(seed))[0])
 
 
-def place_seed(seed: int) -> int:
+def position_seed(seed: int) -> int:
     """The seed of the items that are drawn beside positions, for all samples that see them."""
-    return int(mix_arrays(np.array([PLACE_SALT], np.uint64) ^ np.uint64(seed))[0])
+    return int(mix_arrays(np.array([POSITION_SALT], np.uint64) ^ np.uint64(seed))[0])
 
 
 def mix(value: tf.Tensor) -> tf.Tensor:
@@ -143,5 +143,5 @@ def _xor(one: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
     return tf.bitwise.bitwise_xor(one, other)
 
 
-def _shift(value: tf.Tensor, places: int) -> tf.Tensor:
-    return tf.bitwise.right_shift(value, tf.constant(places, tf.uint64))
+def _shift(value: tf.Tensor, bits: int) -> tf.Tensor:
+    return tf.bitwise.right_shift(value, tf.constant(bits, tf.uint64))

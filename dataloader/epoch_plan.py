@@ -157,8 +157,8 @@ class PlannedSteps(NamedTuple):
 
     first: int
     """The first step."""
-    places: range
-    """Whose rows they need: places in the plan's order of parts."""
+    indices: range
+    """Whose rows they need: indices into the plan's order of parts."""
     windows: list[Window]
 
 
@@ -170,7 +170,7 @@ def planned_steps(
     for window in plan.windows(first_step):
         longer = [*taken, window]
         rows = sum(one.batches * one.batch_rows for one in longer)
-        if taken and (rows > most_rows or not fits(_places(plan, longer))):
+        if taken and (rows > most_rows or not fits(_indices(plan, longer))):
             yield _planned(plan, taken)
             longer = [window]
         taken = longer
@@ -180,11 +180,11 @@ def planned_steps(
 
 def _planned(plan: EpochPlan, windows: list[Window]) -> PlannedSteps:
     return PlannedSteps(
-        windows[0].first_row // plan.global_batch_size, _places(plan, windows), windows
+        windows[0].first_row // plan.global_batch_size, _indices(plan, windows), windows
     )
 
 
-def _places(plan: EpochPlan, windows: Sequence[Window]) -> range:
+def _indices(plan: EpochPlan, windows: Sequence[Window]) -> range:
     last = windows[-1]
     stop = last.first_row + last.batches * last.batch_rows
     first, end = np.searchsorted(plan.part_starts, [windows[0].first_row, stop - 1], side="right")
@@ -194,14 +194,14 @@ def _places(plan: EpochPlan, windows: Sequence[Window]) -> range:
 def steps_entries(
     plan: EpochPlan,
     planned: PlannedSteps,
-    of_place: Callable[[int], Rows],
+    entries_of: Callable[[int], Rows],
     rank: int,
     ranks: int,
     rows: int,
 ) -> Rows:
     """The entries of a rank's batches, [steps, rows]; -1 where a batch has fewer."""
-    sequence = np.concatenate([of_place(place) for place in planned.places])
-    begin = int(plan.part_starts[planned.places.start])
+    sequence = np.concatenate([entries_of(index) for index in planned.indices])
+    begin = int(plan.part_starts[planned.indices.start])
     batches: list[Rows] = []
     for window in planned.windows:
         mine = plan.rank_rows(window, rank, ranks)
@@ -215,7 +215,7 @@ def steps_entries(
 
 
 def slots(batch_rows: int, rank: int, size: int) -> tuple[int, int]:
-    """The places [low, high) of a global batch of ``batch_rows`` rows that are ``rank``'s."""
+    """The rows [low, high) of a global batch of ``batch_rows`` that are ``rank``'s."""
     return rank * batch_rows // size, (rank + 1) * batch_rows // size
 
 
@@ -283,14 +283,14 @@ class Segmentation:
         if random is not None:
             order = random.permutation(len(rows))
             rows, firsts, counts = rows[order], firsts[order], counts[order]
-        places = starts[rows] + firsts
+        interactions = starts[rows] + firsts
         if self.are_rows:
-            return np.asarray(places * self.longest + counts - 1)
+            return np.asarray(interactions * self.longest + counts - 1)
         if found.labels is None:
-            return each_of(places * self.of_position, counts * self.of_position)
-        places = each_of(places, counts)  # one entry for what was not taken
-        samples = np.where(found.labels[places] > 0, self.of_position, 1)
-        return each_of((places + 1) * self.of_position - samples, samples)
+            return each_of(interactions * self.of_position, counts * self.of_position)
+        interactions = each_of(interactions, counts)  # one entry for what was not taken
+        samples = np.where(found.labels[interactions] > 0, self.of_position, 1)
+        return each_of((interactions + 1) * self.of_position - samples, samples)
 
     def _cut(
         self, found: Positions, starts: Array, begins: Array, ends: Array

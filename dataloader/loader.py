@@ -152,7 +152,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         self.contiguous = contiguous
         self.epoch = 0
         self._first_step = 0
-        self._take_a_place()
+        self._begin_anew()
 
     directory: DatasetDirectory | None = None
     """The dataset directory that it reads."""
@@ -228,7 +228,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
             made = _in_graph[key] = _traced(self.make_samples)
         return made
 
-    def places(self, step: int, given: Step) -> tuple[Array, Array | None]:
+    def locations(self, step: int, given: Step) -> tuple[Array, Array | None]:
         """Where the samples of this rank's batch stand in the stored order, without shuffling.
 
         Rows, [samples], and of users the positions in their histories.
@@ -242,7 +242,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
 
         A user is known by its id. Of stored samples, each without one counts as another user's.
         """
-        return ids if ids.all() else tell_users_apart(ids, None, self.places(step, given)[0])
+        return ids if ids.all() else tell_users_apart(ids, None, self.locations(step, given)[0])
 
     @cached_property
     def are_resident(self) -> bool:
@@ -348,21 +348,21 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         at_once = self.data_memory_mb / 3  # one is used, one waits, one is on its way
         steps = min(plan.steps, max(plan.window_batches, ROWS_AHEAD // plan.global_batch_size) + 1)
 
-        def fits(places: range) -> bool:
-            return self.are_resident or self.megabytes(groups[p] for p in places) <= at_once
+        def fits(indices: range) -> bool:
+            return self.are_resident or self.megabytes(groups[p] for p in indices) <= at_once
 
         for planned in planned_steps(plan, first_step, ROWS_AHEAD, fits):
             if self.are_resident:
                 block = self._all_data
             else:
                 with explaining_memory(self):
-                    block = self.read([groups[place] for place in planned.places], False)
+                    block = self.read([groups[index] for index in planned.indices], False)
 
             def entries_of(
-                place: int, block: Block = block, first: int = planned.places[0]
+                index: int, block: Block = block, first: int = planned.indices[0]
             ) -> Array:
-                number = number_of[groups[place]] if self.are_resident else place - first
-                part = int(plan.part_order[place])
+                number = number_of[groups[index]] if self.are_resident else index - first
+                part = int(plan.part_order[index])
                 return self.part_entries(plan, block, part, number)[
                     slice(*self._rows_of_parts[part])
                 ]
@@ -400,7 +400,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         """End the threads; the next iteration begins the epoch again."""
         for begun in list(self._begun):
             begun.close()
-        self._take_a_place()
+        self._begin_anew()
 
     def epochs(self, epochs: int = 1) -> Loader:
         """Give a loader that runs through ``epochs`` epochs in one iteration."""
@@ -411,12 +411,12 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         return longer
 
     def reader(self) -> Loader:
-        """Give a loader of the same rows, at the same epoch, that has a place of its own."""
+        """Give a loader of the same rows, at the same epoch, that iterates by itself."""
         other = copy.copy(self)
-        other._take_a_place()
+        other._begin_anew()
         return other
 
-    def _take_a_place(self) -> None:
+    def _begin_anew(self) -> None:
         self._own: Inputs | None = None  # what next(loader) goes through
         self._peeked: list[Any] = []
         self._begun: weakref.WeakSet[Inputs] = weakref.WeakSet()
@@ -504,7 +504,7 @@ class Inputs(Iterator[Step]):
             raise
 
     def close(self) -> None:
-        """End here; the loader's place stays where it was."""
+        """End here; where the loader is does not change."""
         self._is_over = True
         self._made.stop()
 

@@ -63,7 +63,7 @@ def open_loader(
             x so many candidates; see
             :meth:`~.behaviour_samples.BehaviourSamples.candidates_of_users`.
             1, or None, for rows.
-        negatives_read: of a dataset of users, so many of the newest places of a negative history
+        negatives_read: of a dataset of users, so many of the newest positions of a negative history
             are drawn (None: all), the others are 0.
         data_memory_mb: memory for the data on the device, in MB: see
             :class:`~.loader.Loader`.

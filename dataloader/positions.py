@@ -15,7 +15,7 @@ Array = npt.NDArray[Any]
 class Positions(NamedTuple):
     """The interactions that may be predicted, of some users."""
 
-    places: Array | None
+    interactions: Array | None
     """[positions] Which of all interactions they are; None for all of them."""
     starts: Array
     """[users + 1] Where those of each user begin."""
@@ -39,13 +39,13 @@ def find_positions(starts: Array, roles: Array | None, same_time: Array | None) 
             return Positions(None, starts, None, None)
         position = np.arange(len(same_time)) - np.repeat(starts[:-1], np.diff(starts))
         return Positions(None, starts, position - same_time, None)
-    places = np.flatnonzero(roles & SAMPLE)
+    interactions = np.flatnonzero(roles & SAMPLE)
     joined = counted_before(roles & JOINS)
-    first = places if same_time is None else places - same_time[places]
+    first = interactions if same_time is None else interactions - same_time[interactions]
     sample_starts = counted_before(roles & SAMPLE)[starts]
     history_starts = np.repeat(joined[starts[:-1]], np.diff(sample_starts))
-    labels = ((roles[places] & POSITIVE) > 0).astype(np.int8)
-    return Positions(places, sample_starts, joined[first] - history_starts, labels)
+    labels = ((roles[interactions] & POSITIVE) > 0).astype(np.int8)
+    return Positions(interactions, sample_starts, joined[first] - history_starts, labels)
 
 
 def counted_before(marks: Array) -> Array:

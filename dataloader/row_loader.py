@@ -119,10 +119,10 @@ class TakeRows:
     def __call__(self, data: dict[str, tf.Tensor], entries: tf.Tensor, seeds: Any) -> Batch:
         """Make a batch of stored rows, [rows], -1 for none: columns, labels and weights."""
         counts = entries >= 0
-        places = tf.maximum(entries, 0)
+        indices = tf.maximum(entries, 0)
 
         def taken(values: tf.Tensor) -> tf.Tensor:
-            rows = tf.gather(values, places)
+            rows = tf.gather(values, indices)
             there = counts if rows.shape.rank == 1 else counts[:, None]
             return tf.where(there, rows, tf.zeros_like(rows))
 
@@ -245,10 +245,10 @@ def pad_left(values: tf.Tensor, offsets: tf.Tensor, width: int) -> tf.Tensor:
     >>> pad_left(tf.constant([5, 6, 7]), tf.constant([0, 1, 1, 3]), 2).numpy().tolist()
     [[0, 5], [0, 0], [6, 7]]
     """
-    places = offsets[1:, None] - width + tf.range(width, dtype=offsets.dtype)
-    inside = places >= offsets[:-1, None]
+    indices = offsets[1:, None] - width + tf.range(width, dtype=offsets.dtype)
+    inside = indices >= offsets[:-1, None]
     padded = tf.concat([tf.zeros([1], values.dtype), values], 0)  # there may be no value at all
-    return tf.gather(padded, tf.where(inside, places + 1, 0))
+    return tf.gather(padded, tf.where(inside, indices + 1, 0))
 
 
 def _lengths(column: Any) -> tf.Tensor:

@@ -327,7 +327,7 @@ class SampleColumns:
     per_interaction: frozenset[str]
     """Those of them that belong to the interaction."""
     channels: Mapping[str, Mapping[int, str]]
-    """By channel of items, the columns that are asked for, by their feature's place: the item has
+    """By channel of items, the columns that are asked for, by their feature's index: the item has
     0."""
     intervals: str | None
     """The column of time intervals, if it is asked for."""
@@ -336,7 +336,7 @@ class SampleColumns:
     width: int
     """Interactions that a sample sees at most, the newest."""
     negatives_read: int
-    """So many of the newest places of a negative history are drawn; the others hold 0."""
+    """So many of the newest positions of a negative history are drawn; the others hold 0."""
     of_position: int
     """Samples of a position: its negatives, and after them the positive."""
     items: Items
@@ -350,7 +350,7 @@ class SampleColumns:
     encodings: Mapping[str, SeenBefore]
     """Numbers made of what was there before, that are asked for."""
     lifetime_counts: Mapping[str, int]
-    """Numbers that count what a user did before, that are asked for: the place of the feature."""
+    """Numbers that count what a user did before, that are asked for: the feature's index."""
     crosses: Mapping[str, CrossOf]
     """Ids that are hashed of columns of users and targets, that are asked for."""
     moments: Mapping[str, Moments | Days]
@@ -366,7 +366,7 @@ class SampleColumns:
     ) -> SampleColumns:
         """Find out what the columns of ``schema`` are made of, and read the item table.
 
-        Of a negative history the model reads the newest ``negatives_read`` places; None for all.
+        Of a negative history the model reads the newest ``negatives_read`` positions; None for all.
         """
         layout, channels, spec = dataset.users, dataset.channels, dataset.spec
         assert layout is not None
@@ -452,16 +452,16 @@ class SampleColumns:
         more = self.item_columns or self.encodings or self.lifetime_counts or self.crosses
         return bool(self.asks_for(TARGET_ITEM_FEATURES) or more)
 
-    def feature_of(self, place: int, items: tf.Tensor, ranks: Ranks) -> tf.Tensor:
-        """The feature of items at a place among those of targets, as known at times; int64."""
-        found = self.features[place - 1](items, ranks) if place else items
+    def feature_of(self, index: int, items: tf.Tensor, ranks: Ranks) -> tf.Tensor:
+        """A feature of items, by its index among those of targets, as known at times; int64."""
+        found = self.features[index - 1](items, ranks) if index else items
         return tf.cast(found, tf.int64)
 
     def of_histories(self, channel: str, items: tf.Tensor, ranks: Ranks) -> dict[str, tf.Tensor]:
         """The columns of histories; ``ranks``, of samples' times, broadcast to ``items``."""
         return {
-            name: tf.cast(self.features[place - 1](items, ranks) if place else items, kind)
-            for place, name in self.channels[channel].items()
+            name: tf.cast(self.features[index - 1](items, ranks) if index else items, kind)
+            for index, name in self.channels[channel].items()
             for kind in [self.types[name]]
         }
 
@@ -476,8 +476,8 @@ class SampleColumns:
             of_user: Gives the ids of a feature of users or contexts, of such a shape.
         """
         ids = {
-            name: self.features[place - 1](items, ranks) if place else items
-            for place, name in enumerate(self.targets)
+            name: self.features[index - 1](items, ranks) if index else items
+            for index, name in enumerate(self.targets)
         }
         asked = self.channels[TARGET_ITEM_FEATURES].values()
         made = {name: tf.cast(ids[name], self.types[name]) for name in asked}

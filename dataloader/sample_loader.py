@@ -17,7 +17,7 @@ from ..foundation.hashing import tell_users_apart
 from ..schemas.channels import USER_FEATURES
 from ..schemas.dataset import DatasetDirectory
 from .behaviour_samples import HASH, LABEL, STORED, BehaviourSamples
-from .draws import fresh_seed, place_seed
+from .draws import fresh_seed, position_seed
 from .epoch_plan import ORDER_OF_SEGMENTS, EpochPlan, Segmentation, each_of
 from .loader import Array, Block, Loader, Step
 from .sample_columns import SampleColumns
@@ -28,9 +28,9 @@ _made: weakref.WeakValueDictionary[Any, BehaviourSamples] = weakref.WeakValueDic
 """The definitions of samples that are in use."""
 
 
-def _at(values: tf.Tensor, places: Array) -> Any:
+def _at(values: tf.Tensor, indices: Array) -> Any:
     """Bring some values to the host, and no more."""
-    return tf.gather(values, places).numpy()
+    return tf.gather(values, indices).numpy()
 
 
 class SampleLoader(Loader):
@@ -165,14 +165,14 @@ class SampleLoader(Loader):
         """Of the samples' draws, and of those beside positions."""
         seed = self._directory.users.seed  # type: ignore[union-attr]
         seed = fresh_seed(seed, plan.epoch) if self.fresh_negatives else seed
-        return tf.constant([seed, place_seed(seed)], tf.uint64)
+        return tf.constant([seed, position_seed(seed)], tf.uint64)
 
     def keeps_together(self, column: str) -> bool:
         """See :class:`~.loader.Loader`: samples are made user by user."""
         of_users = self._directory.channels.get(USER_FEATURES, ())
         return column in of_users and super().keeps_together(column)
 
-    def places(self, step: int, given: Step) -> tuple[Array, Array | None]:
+    def locations(self, step: int, given: Step) -> tuple[Array, Array | None]:
         """Whose the samples of this rank's batch are, and their positions."""
         del step  # what is given says it
         rows, positions = self._rows_of(given)
@@ -188,18 +188,20 @@ class SampleLoader(Loader):
         return tell_users_apart(ids, _at(hashes, rows), rows)
 
     def _rows_of(self, given: Step) -> tuple[Array, Array]:
-        """Whose the samples of a batch are, by their places on the device, and their positions."""
+        """Whose the samples of a batch are, by their rows on the device, and their positions."""
         entries = given.order.numpy()[:, int(given.number)]
         entries = entries[entries >= 0]
         codes, of_position = self.make_samples.codes, self.segmentation.of_position
-        places, which = entries // codes, entries % codes
+        interactions, which = entries // codes, entries % codes
         if self.candidates > 1:  # which says how many positions follow
-            places = each_of(places, which + 1)
+            interactions = each_of(interactions, which + 1)
             labels = given.data.of_positions.get(LABEL)
-            samples = of_position if labels is None else 1 + (of_position - 1) * _at(labels, places)
-            places = np.repeat(places, samples)
-        rows = _at(given.data.rows, places)
-        return rows, places - _at(given.data.first_targets, rows)
+            samples = (
+                of_position if labels is None else 1 + (of_position - 1) * _at(labels, interactions)
+            )
+            interactions = np.repeat(interactions, samples)
+        rows = _at(given.data.rows, interactions)
+        return rows, interactions - _at(given.data.first_targets, rows)
 
     def whole(self, given: Step) -> Any:
         """Make a batch for a loop of one's own: of users x candidates with its weights."""

@@ -142,18 +142,18 @@ class StoredRows:
         is_list = self.layout[name].offsets is not None
         shape = (rows, self.widths[name]) if is_list else (rows,)
         array, lengths = aligned_array(shape, self.dtypes[name]), np.zeros(rows, np.int64)
-        place = 0
+        end = 0
         for part in parts:
             for columns in self.pieces(part, [name]):
                 column = columns[name]
-                put = slice(place, place + column.rows)
+                put = slice(end, end + column.rows)
                 if column.offsets is None:
                     array[put] = column.values
                 else:
                     lengths[put] = np.diff(column.offsets)
                     pad_left(column.values, lengths[put], array[put])
-                place = put.stop
-        array[place:] = 0
+                end = put.stop
+        array[end:] = 0
         return array, lengths if is_list else None
 
     def _add_file(self, path: str) -> None:

@@ -55,7 +55,7 @@ class UserCheck:
             what = f"column {name} should hold a value for each item of {layout.history}"
             _refuse_first(stored, lengths != np.diff(starts), lengths, what)
             wrong, what = self._wrong_values(name, values)
-            _refuse_place(stored, wrong, starts, values, f"column {name} should hold {what}")
+            _refuse_interaction(stored, wrong, starts, values, f"column {name} should hold {what}")
         if layout.times in stored.lists:
             self._check_order(stored, str(layout.times))
         if layout.same_time is not None:
@@ -90,7 +90,7 @@ class UserCheck:
         goes_back[1:] = times[1:] < times[:-1]
         goes_back[starts[:-1][np.diff(starts) > 0]] = False
         expected = f"column {column} should hold times in order, oldest first"
-        _refuse_place(stored, goes_back, starts, times, expected)
+        _refuse_interaction(stored, goes_back, starts, times, expected)
 
     def _check_same_time(self, stored: StoredUsers, column: str) -> None:
         """Counts go up by one within a time, and begin at 0 with the next."""
@@ -103,7 +103,7 @@ class UserCheck:
             f"column {column} should hold 0, where a time begins, or one more than at the position "
             "before"
         )
-        _refuse_place(stored, wrong, starts, counts, expected)
+        _refuse_interaction(stored, wrong, starts, counts, expected)
 
     def _check_positions(
         self, stored: StoredUsers, starts: Array, mapping: str, before: list[str]
@@ -130,14 +130,14 @@ def _refuse_first(stored: StoredUsers, wrong: Array, values: Array, what: str) -
         refuse(stored, row, what, values[row])
 
 
-def _refuse_place(
+def _refuse_interaction(
     stored: StoredUsers, wrong: Array, starts: Array, values: Array, what: str
 ) -> None:
     """Refuse the first of some interactions that is wrong."""
     if wrong.any():
-        place = int(np.argmax(wrong))
-        row = int(np.searchsorted(starts, place, side="right")) - 1
-        refuse(stored, row, f"position {place - int(starts[row])}: {what}", values[place])
+        index = int(np.argmax(wrong))
+        row = int(np.searchsorted(starts, index, side="right")) - 1
+        refuse(stored, row, f"position {index - int(starts[row])}: {what}", values[index])
 
 
 def refuse(stored: StoredUsers, row: int, what: str, received: object) -> None:

@@ -317,12 +317,14 @@ class UserRows:
         beside = {EARLIER: layout.samples_before, HASH: layout.user_hash}
         more |= {name: single[column] for name, column in beside.items() if column is not None}
         targets = items
-        if found.places is None:
+        if found.interactions is None:
             of_positions.pop(NOW, None)  # the same as the times of the history
         else:
-            of_positions = {name: column[found.places] for name, column in of_positions.items()}
+            of_positions = {
+                name: column[found.interactions] for name, column in of_positions.items()
+            }
             joins = (values[layout.roles or ""] & JOINS) > 0
-            targets, items = items[found.places], items[joins]
+            targets, items = items[found.interactions], items[joins]
             starts = counted_before(joins)[starts]
             more |= {name: more[name][joins] for name in (TIMES, CHANGED) if name in more}
         if found.seen is not None:
@@ -364,7 +366,7 @@ class UserRows:
         Zeros fill them up to so many ``interactions`` and ``users``.
         """
         kind, found = id_type(self.last_item), block.positions
-        count, is_all = len(block.starts) - 1, found.places is None
+        count, is_all = len(block.starts) - 1, found.interactions is None
         # A user may have samples and no history, which begins where the last one ends.
         history = interactions if is_all else max(interactions, len(block.items)) + 1
         rows = np.repeat(np.arange(count), np.diff(found.starts))
@@ -388,13 +390,13 @@ class UserRows:
         if self.layout.negatives_not_in_history:
             of_item = np.repeat(np.arange(count), np.diff(block.starts))
             more[KNOWN] = ascending(of_item * (self.last_item + 1) + block.items)
-        for place in self.lifetimes.values():
+        for feature in self.lifetimes.values():
             assert self._of_items is not None
             ranks = {name: block.more[name] for name in (CHANGED,) if name in block.more}
-            ids = self._of_items.feature_of(place, tf.constant(block.items), ranks).numpy()
+            ids = self._of_items.feature_of(feature, tf.constant(block.items), ranks).numpy()
             # Each occurrence by its id, and among equal ids by where it stands.
             span = max(history, len(ids)) + 1
-            more[OCCURRENCES.format(place)] = ascending(ids * span + np.arange(len(ids)))
+            more[OCCURRENCES.format(feature)] = ascending(ids * span + np.arange(len(ids)))
         if numbers is not None:
             first_rows = np.cumsum([0, *(group.users for group in self.groups)])
             chosen = [np.arange(first_rows[n], first_rows[n + 1]) for n in numbers]
@@ -422,9 +424,9 @@ class UserRows:
 
 def _origin(groups: list[RowGroup], starts: Array, user: int) -> str:
     """Name the file and row of a user, of those of some row groups one after the other."""
-    place = int(np.searchsorted(starts, user, side="right")) - 1
-    group = groups[place]
-    return f"{group.path}, row {group.first_row + user - int(starts[place]) + 1}"
+    index = int(np.searchsorted(starts, user, side="right")) - 1
+    group = groups[index]
+    return f"{group.path}, row {group.first_row + user - int(starts[index]) + 1}"
 
 
 def read_columns(*loaders: merlin.dataloader.tensorflow.Loader) -> dict[str, Any]:
@@ -453,7 +455,7 @@ def read_columns(*loaders: merlin.dataloader.tensorflow.Loader) -> dict[str, Any
 def _interactions(file: pq.ParquetFile, group: int, history: str) -> int:
     """How many a row group has, by its footer; an empty or missing history counts as one."""
     metadata = file.metadata.row_group(group)
-    chunks = (metadata.column(place) for place in range(metadata.num_columns))
+    chunks = (metadata.column(index) for index in range(metadata.num_columns))
     return sum(c.num_values for c in chunks if c.path_in_schema.startswith(f"{history}."))
 
 

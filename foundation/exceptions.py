@@ -31,9 +31,11 @@ class Problem:
 
     def __str__(self) -> str:
         """Return ``file:line: key.path[0]: expected ..., got ...``."""
-        place = self.file if self.line is None else f"{self.file}:{self.line}"
+        location = self.file if self.line is None else f"{self.file}:{self.line}"
         key = format_key_path(self.path)
-        return f"{place}: {key}{': ' if key else ''}expected {self.expected}, got {self.received}"
+        return (
+            f"{location}: {key}{': ' if key else ''}expected {self.expected}, got {self.received}"
+        )
 
 
 def format_key_path(path: KeyPath) -> str:

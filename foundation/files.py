@@ -186,7 +186,7 @@ def read_json(path: Path, expected: str, error: type[MerlinSimError] = MerlinSim
 
 PARTIAL = ".partial"
 REPLACED = ".replaced"
-"""Ends the name of a directory while another one takes its place."""
+"""Ends the name of a directory while another one replaces it."""
 LOCK = ".lock"
 NO_SPACE = {errno.ENOSPC: "The disk", errno.EDQUOT: "The disk quota"}
 """What is full, by the number of the system's error."""
@@ -234,15 +234,15 @@ def staged_directory(
 
 
 def check_apart(target: Path, sources: Iterable[Path | None]) -> None:
-    """Refuse a directory to make that would take the place of what a run reads.
+    """Refuse a directory to make that would replace what a run reads.
 
     Raises:
         MerlinSimError: Where ``target`` is one of ``sources``, or one of them lies in it.
     """
-    place = Path(os.path.realpath(target))
+    resolved = Path(os.path.realpath(target))
     for source in filter(None, sources):
         found = Path(os.path.realpath(source))
-        if place == found or place in found.parents:
+        if resolved == found or resolved in found.parents:
             raise MerlinSimError(
                 f"{target}: expected a directory that holds nothing of what is read ({source}), "
                 "which would be lost. Name another one."
@@ -382,8 +382,8 @@ def put_in_place(made: Path, target: Path, remove: Callable[[Path], None]) -> No
 
     Args:
         made: The directory that is complete.
-        target: Its place.
-        remove: Removes what had the place, if anything had, by its second name.
+        target: Its path.
+        remove: Removes what was there before, by its second name.
     """
     replaced = target.with_name(target.name + REPLACED)
     if target.exists():
@@ -396,7 +396,7 @@ def finish_replacement(target: Path, remove: Callable[[Path], None]) -> bool:
     """Finish what a process that was killed in :func:`put_in_place` left.
 
     Returns:
-        Whether the old directory has its place again.
+        Whether the old directory has its name again.
     """
     replaced = target.with_name(target.name + REPLACED)
     if not replaced.exists():

@@ -29,7 +29,7 @@ _WORD = 64  # bits of a number in NVML's set of logical CPUs
 class Gpu:
     """One GPU."""
 
-    place: str
+    device_id: str
     """What ``CUDA_VISIBLE_DEVICES`` calls it: a number, or its UUID."""
     name: str = "GPU"
     """As its maker calls it."""
@@ -89,32 +89,32 @@ def _visible(nvml: Any) -> Iterator[Gpu]:
         for index in range(nvml.nvmlDeviceGetCount()):
             yield _describe(nvml, str(index), nvml.nvmlDeviceGetHandleByIndex(index))
         return
-    for place in map(str.strip, listed.split(",")):
+    for device_id in map(str.strip, listed.split(",")):
         try:
-            if place.isdigit():
-                handle = nvml.nvmlDeviceGetHandleByIndex(int(place))
+            if device_id.isdigit():
+                handle = nvml.nvmlDeviceGetHandleByIndex(int(device_id))
             else:
-                handle = nvml.nvmlDeviceGetHandleByUUID(place.encode())
+                handle = nvml.nvmlDeviceGetHandleByUUID(device_id.encode())
         except nvml.NVMLError:
-            if not place.startswith(("GPU-", "MIG-")):
+            if not device_id.startswith(("GPU-", "MIG-")):
                 return  # as CUDA does: what stands behind an unknown one is hidden too
-            yield Gpu(place)  # the beginning of a UUID, which CUDA takes and NVML does not
+            yield Gpu(device_id)  # the beginning of a UUID, which CUDA takes and NVML does not
             continue
-        yield _describe(nvml, place, handle)
+        yield _describe(nvml, device_id, handle)
 
 
-def _describe(nvml: Any, place: str, handle: Any) -> Gpu:
+def _describe(nvml: Any, device_id: str, handle: Any) -> Gpu:
     try:
         words = nvml.nvmlDeviceGetCpuAffinity(handle, -(-(os.cpu_count() or 1) // _WORD))
     except nvml.NVMLError:  # a virtual machine, most of all
         words = ()
     cores = {
-        _WORD * place + bit
-        for place, word in enumerate(words)
+        _WORD * index + bit
+        for index, word in enumerate(words)
         for bit in range(_WORD)
         if int(word) >> bit & 1
     }
-    return Gpu(place, _text(nvml.nvmlDeviceGetName(handle)), frozenset(cores))
+    return Gpu(device_id, _text(nvml.nvmlDeviceGetName(handle)), frozenset(cores))
 
 
 def _text(value: Any) -> str:

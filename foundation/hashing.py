@@ -70,9 +70,9 @@ def _hash_spans(
     for row in range(len(hashes)):
         value = np.uint64(0)
         word = np.uint64(0)
-        for place in range(offsets[row], offsets[row + 1]):
-            word = (word << np.uint64(8)) | np.uint64(data[place])
-            if (place - offsets[row]) % 8 == 7:
+        for index in range(offsets[row], offsets[row + 1]):
+            word = (word << np.uint64(8)) | np.uint64(data[index])
+            if (index - offsets[row]) % 8 == 7:
                 value = mix(value ^ word)
                 word = np.uint64(0)
         hashes[row] = mix(value ^ word) + np.uint64(offsets[row + 1] - offsets[row])

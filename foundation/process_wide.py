@@ -283,10 +283,10 @@ def put_off_dtype_mappings() -> None:
     # take TensorFlow's for its own.
     order = ["cudf", "merlin", "numpy", "pandas", "python", "tf", "tensorflow", "torch", "triton"]
     last = len(order)
-    place = {name: position for position, name in enumerate(order)}
-    by_place = sorted(registry.mappings.items(), key=lambda entry: place.get(entry[0], last))
+    order_of = {name: position for position, name in enumerate(order)}
+    in_order = sorted(registry.mappings.items(), key=lambda entry: order_of.get(entry[0], last))
     registry.mappings.clear()
-    registry.mappings.update(by_place)
+    registry.mappings.update(in_order)
 
 
 @contextlib.contextmanager

@@ -21,12 +21,12 @@ def imports_of(init: str) -> dict[str, str]:
     }
 
 
-def import_name(name: str, places: dict[str, str], package: str) -> Any:
+def import_name(name: str, modules: dict[str, str], package: str) -> Any:
     """Import one of these names; it may be a module's."""
-    if name not in places:
+    if name not in modules:
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
     hide_unusable_gpu()
-    module = import_module(places[name], package)
+    module = import_module(modules[name], package)
     if not hasattr(module, name):
         return import_module(f"{module.__name__}.{name}")
     return getattr(module, name)

@@ -49,7 +49,7 @@ class MetricsOverRanks(tf.keras.callbacks.Callback):
         self._found: dict[str, float] | None = None
 
     def on_test_begin(self, logs: Any = None) -> None:
-        """Look at the metrics of training before those of validation data take their place."""
+        """Look at the metrics of training before those of validation data replace them."""
         if self._found is None:
             self._found = self._over_ranks()
 

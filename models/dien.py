@@ -11,7 +11,7 @@ from .blocks.attention import TargetAttention
 from .blocks.recurrence import AuxiliaryLogits, AuxiliaryNetwork, Evolution, InterestEvolution
 from .blocks.search.history_split import HistorySplit
 from .blocks.serialization import register_block
-from .blocks.shapes import as_rows, beside_candidates, gather_places, is_one, sharing_of, sizes
+from .blocks.shapes import as_rows, beside_candidates, gather_or_zero, is_one, sharing_of, sizes
 from .interest_block import InterestBlock, InterestModel
 from .interest_channels import Features
 from .losses import Outputs
@@ -37,20 +37,20 @@ class ShortWindows(NamedTuple):
     def of(cls, split: HistorySplit, ends: tf.Tensor | None, one_pass: bool) -> ShortWindows:
         """Cut as the model's ``one_pass`` says."""
         has_span = ends is not None and (one_pass or not is_one(sizes(ends)[1]))
-        in_span = split.places_in_span(ends) if has_span else None
+        in_span = split.windows_in_span(ends) if has_span else None
         return cls(split, ends, in_span, one_pass and has_span)
 
     @property
-    def places(self) -> tf.Tensor | None:
+    def in_shared_span(self) -> tf.Tensor | None:
         """Where each window is in the span that the model goes over; None without one."""
         return self.in_span if self.one_pass else None
 
     def cut(self, column: tf.Tensor) -> tf.Tensor:
-        """Cut out of [users, places]: [users, windows, short], or [users, 1, span]."""
+        """Cut out of [users, positions]: [users, windows, short], or [users, 1, span]."""
         return self.ids(column) if self.one_pass else self.split(column, self.ends).short
 
     def ids(self, column: tf.Tensor) -> tf.Tensor:
-        """Return what is to be looked up of [users, places], each place once."""
+        """Return what is to be looked up of [users, positions], each position once."""
         if self.in_span is not None:
             return self.split.span(column)
         return self.split(column, self.ends).short
@@ -67,8 +67,8 @@ class ShortWindows(NamedTuple):
             return vectors * seen
         length = sizes(vectors)[2]
         if has_gpu_forms():  # a GPU rounds products to TF32
-            places = tf.clip_by_value(self.in_span, 0, length - 1)
-            return tf.gather(vectors[:, 0], places, batch_dims=1) * seen
+            indices = tf.clip_by_value(self.in_span, 0, length - 1)
+            return tf.gather(vectors[:, 0], indices, batch_dims=1) * seen
         # A product, whose gradient is one too: that of a gather adds up row by row.
         chosen = seen * tf.one_hot(self.in_span, length, dtype=vectors.dtype)
         users, windows, short = sizes(mask)
@@ -84,7 +84,7 @@ def auxiliary_of_samples(
     negative: tf.Tensor,
     mask: tf.Tensor,
     training: bool,
-    places: tf.Tensor | None = None,
+    in_span: tf.Tensor | None = None,
 ) -> AuxiliaryLogits:
     """Return each sample's auxiliary logits: a window that several candidates share counts for all.
 
@@ -94,9 +94,9 @@ def auxiliary_of_samples(
     windows = (as_rows(part) for part in (short, negative, mask))
     logits: AuxiliaryLogits = network(states, *windows, training=training)
     of_windows = mask
-    if places is not None:
-        of_windows, pairs = places, places[..., 1:] - 1
-        logits = AuxiliaryLogits(*(as_rows(gather_places(part, pairs)) for part in logits))
+    if in_span is not None:
+        of_windows, pairs = in_span, in_span[..., 1:] - 1
+        logits = AuxiliaryLogits(*(as_rows(gather_or_zero(part, pairs)) for part in logits))
     sharing = sharing_of(evolution.final_state, of_windows)
     return AuxiliaryLogits(*(beside_candidates(part, sharing) for part in logits))
 
@@ -168,7 +168,7 @@ class DIENBlock(InterestBlock[DIENOptions]):
         items = self.join([vectors[n] for n in self.channels.positive])
         short = windows.masked(items, mask)
 
-        evolution = self.interest(target, short, mask, windows.places)
+        evolution = self.interest(target, short, mask, windows.in_shared_span)
         parts = [target, evolution.final_state, *self.further(features, vectors)]
         rows = self.join_rows(parts, vectors)
         hidden = self.classifier(rows, training=training)
@@ -176,7 +176,7 @@ class DIENBlock(InterestBlock[DIENOptions]):
             return Outputs(hidden)
         negative = windows.masked(self.join([vectors[n] for n in self.channels.negative]), mask)
         auxiliary = auxiliary_of_samples(
-            self.auxiliary, evolution, short, negative, mask, training, windows.places
+            self.auxiliary, evolution, short, negative, mask, training, windows.in_shared_span
         )
         return Outputs(hidden, auxiliary=auxiliary)
 

@@ -74,7 +74,7 @@ class WholeHistoryBlock(InterestBlock[AnyWhole]):
         ids = {**features.user, **features.target_item, **features.positive, **features.lists}
         vectors = self.look_up(ids, with_gradient=training)
         target = self.join_target(vectors)  # [users, candidates, dim]
-        history = self.join([vectors[n] for n in self.channels.positive])  # [users, places, dim]
+        history = self.join([vectors[n] for n in self.channels.positive])  # [users, positions, dim]
         mask = self.split.masks(features.real, features.seen_until).long
         parts = [target, self.attend(features, vectors, target, history, mask)]
         if self.sums is not None:

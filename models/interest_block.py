@@ -177,7 +177,7 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
         The tables have no gradient of it: of a whole history it would have a row for each position.
 
         Args:
-            positive: The history, feature by feature, each [users, places].
+            positive: The history, feature by feature, each [users, positions].
             window_ends: As of :class:`Features`.
         """
         assert self.prototypes is not None
@@ -346,7 +346,7 @@ class InterestModel(BlockModel):
 
     @property
     def negatives_read(self) -> int | None:
-        """How many of the newest places of a negative history the model reads; None for all."""
+        """How many of the newest positions of a negative history the model reads; None for all."""
         split = getattr(self.body, "split", None)
         return None if split is None else int(split.short_length)
 

@@ -41,13 +41,13 @@ class Features(NamedTuple):
     target_item: dict[str, tf.Tensor]
     """Features of the candidates, each [users, candidates]."""
     positive: dict[str, tf.Tensor]
-    """The history, feature by feature, each [users, places]."""
+    """The history, feature by feature, each [users, positions]."""
     negative: dict[str, tf.Tensor]
-    """Items not clicked, for the auxiliary loss, each [users, places]; empty at inference."""
+    """Items not clicked, for the auxiliary loss, each [users, positions]; empty at inference."""
     real: tf.Tensor
-    """Which places hold a position of the history: [users, places], bool."""
+    """Which positions of the padded history are real: [users, positions], bool."""
     time_intervals: tf.Tensor | None
-    """Time between the position and the candidates: [users, places], float32; None without."""
+    """Time between the position and the candidates: [users, positions], float32; None without."""
     ends: tf.Tensor | None = None
     """Where what each candidate sees of the history ends: [users, candidates], int32. None where
     all see the whole of it."""
@@ -66,7 +66,7 @@ class Features(NamedTuple):
     [users, windows, prototypes, dim + 1], float32."""
 
     def newest(self, length: int) -> Features:
-        """Leave the newest places of a history that all candidates see to its end.
+        """Leave the newest positions of a history that all candidates see to its end.
 
         Where candidates have ends, each model cuts the windows before them by itself.
         """
@@ -199,13 +199,13 @@ class Channels:
     def gather(self, columns: Mapping[str, tf.Tensor]) -> Features:
         """Sort padded columns into channels."""
         ends = window_ends = None
-        places = self.history_length
+        length = self.history_length
         if HISTORY_END in columns:
-            places, sharing = self._check_places(columns)
+            length, sharing = self._check_lengths(columns)
             window_ends = tf.cast(columns[HISTORY_END], tf.int32)
             ends = tf.repeat(window_ends, sharing, axis=1) if sharing > 1 else window_ends
         histories = {
-            n: _ids(columns[n], [places]) for n in self.positive + self.negative if n in columns
+            n: _ids(columns[n], [length]) for n in self.positive + self.negative if n in columns
         }
         intervals = None
         if self.time_intervals:
@@ -246,37 +246,37 @@ class Channels:
             found = [repeat_candidates(numbers, sizes(several[0])[1]) for numbers in found]
         return tf.concat(found, axis=-1) if found else None
 
-    def _check_places(self, columns: Mapping[str, tf.Tensor]) -> tuple[int, int]:
-        """Return how many places the histories have, and how many candidates share an end."""
+    def _check_lengths(self, columns: Mapping[str, tf.Tensor]) -> tuple[int, int]:
+        """Return how many positions the histories have, and how many candidates share an end."""
         names = (*self.target_item, *self.positive, *self.negative)
         shapes = {n: columns[n].shape.as_list() for n in (HISTORY_END, *names) if n in columns}
         windows = shapes[HISTORY_END][-1:]
-        places = [shapes[n][-1:] for n in (*self.positive, *self.negative) if n in shapes]
+        lengths = [shapes[n][-1:] for n in (*self.positive, *self.negative) if n in shapes]
         candidates = [shapes[n][-1:] for n in self.target_item]
         intervals = columns[self.time_intervals].shape if self.time_intervals else None
-        if intervals is not None and intervals.as_list()[1:] != [windows[0], *places[0]]:
+        if intervals is not None and intervals.as_list()[1:] != [windows[0], *lengths[0]]:
             raise OptionError(
                 f"A batch with `{HISTORY_END}` should have time intervals of [users, windows, "
-                "places]: how long before each window's end each place is. Received: "
-                f"{self.time_intervals!r} of {intervals} with {windows} windows and {places[0]} "
-                "places."
+                "positions]: how long before each window's end each is. Received: "
+                f"{self.time_intervals!r} of {intervals} with {windows} windows and {lengths[0]} "
+                "positions."
             )
         fits = (
             all(len(shape) == 2 for shape in shapes.values())
-            and all(size == places[0] for size in places)
+            and all(size == lengths[0] for size in lengths)
             and all(size == candidates[0] for size in candidates)
-            and (places[0][0] or 0) >= self.history_length
+            and (lengths[0][0] or 0) >= self.history_length
             and (windows == candidates[0] or _divides(windows[0], candidates[0][0]))
         )
         if not fits:
             raise OptionError(
                 f"A batch with `{HISTORY_END}` should have it as [users, windows], the target "
                 "item's columns as [users, candidates], as many for each window, and histories as "
-                "[users, places], places being one known number of at least "
+                "[users, positions], of one known number of at least "
                 f"{self.history_length}. Received: {shapes}."
             )
         sharing = 1 if windows == candidates[0] else candidates[0][0] // windows[0]
-        return int(places[0][0]), sharing
+        return int(lengths[0][0]), sharing
 
 
 def _unpaired(schema: Schema, names: Mapping[str, Sequence[str]]) -> list[str]:

@@ -67,7 +67,7 @@ LIFELONG = Preset(
 )
 
 
-def _of_interest(name: str, options: type[Any], place: str, **kwargs: Any) -> Family:
+def _of_interest(name: str, options: type[Any], module: str, **kwargs: Any) -> Family:
     """Make a family of DIN's kin: SIM's frame, with what it reads and what it is trained on."""
     kept: dict[str, Any] = {
         "served": SERVED,
@@ -78,7 +78,7 @@ def _of_interest(name: str, options: type[Any], place: str, **kwargs: Any) -> Fa
         name=name,
         contract=BEHAVIOUR.of(name),
         options=options,
-        model=f"merlin_sim.models.{place}",
+        model=f"merlin_sim.models.{module}",
         looked_up=(*SERVED_IDS, NEGATIVE_HISTORY),
         request=Request.EVENTS,
         help=described_by(options),

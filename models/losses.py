@@ -233,7 +233,7 @@ def sampled_softmax_loss(
     Args:
         logits: [rows, rows], of each row's user and each row's item, float32.
         items: [rows] Ids of the items.
-        log_chances: [rows] The logarithm of each item's chance to be in a place of the batch.
+        log_chances: [rows] The logarithm of each item's chance to be drawn for a row of the batch.
         weights: [rows] What each row counts: 0 where nothing was clicked.
     """
     same = tf.equal(items[:, tf.newaxis], items[tf.newaxis])

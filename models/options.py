@@ -162,8 +162,8 @@ class STCAOptions(WholeHistoryOptions):
     """Rows of the table of time intervals, where the dataset has them; one for each power of 2.
     None: times are not read."""
     position_buckets: int | None = None
-    """Rows of the table of places, by how many interactions ago; one for each power of 2. None:
-    places are not read."""
+    """Rows of the table of positions, by how many interactions ago; one for each power of 2. None:
+    positions are not read."""
 
 
 @dataclass(frozen=True)
@@ -413,7 +413,7 @@ class TwoTowerOptions(CheckedOptions):
     """Hidden sizes of each tower; none for a single matrix."""
     history_weightings: int = 4
     """How many weighted means of the history the user's tower reads, each with a learned weight
-    for every place."""
+    for every position."""
     temperature: float = 0.07
     """Divisor of the cosine of two vectors before the softmax."""
 

@@ -235,8 +235,8 @@ MOST_LISTED = 10
 
 def is_checkpoint(path: Path | str) -> bool:
     """Return whether a path is a run's directory of checkpoints, or one of them."""
-    place = Path(path)
-    return (place / MANIFEST).is_file() or bool(CheckpointStore(place).names())
+    directory = Path(path)
+    return (directory / MANIFEST).is_file() or bool(CheckpointStore(directory).names())
 
 
 def restored_model(checkpoint: SavedCheckpoint, model_class: type[Any]) -> Any:
@@ -311,5 +311,5 @@ def check_arrays(
 def _read(checkpoint: SavedCheckpoint, name: str, variable: Any, part: TablePart | None) -> Any:
     if part is None:
         return checkpoint.arrays[name]
-    rows, columns = part.places(variable.shape)
+    rows, columns = part.ranges(variable.shape)
     return checkpoint.arrays.read(name, rows, columns)

@@ -94,8 +94,8 @@ def search_report(
         return []
     lengths, *shares = (np.concatenate(parts) for parts in zip(*measured, strict=True))
     rows = []
-    for place, limit in enumerate(limits):
-        shortest = int(limits[place - 1]) + 1 if place else 1
+    for index, limit in enumerate(limits):
+        shortest = int(limits[index - 1]) + 1 if index else 1
         chosen = (lengths >= shortest) & (lengths <= limit)
         if chosen.any():
             means = [_mean(share[chosen]) for share in shares]

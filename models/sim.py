@@ -200,7 +200,7 @@ class SearchedBlock(InterestBlock[AnySearched]):
         parts = [interest.attended, interest.mean, item]
         evolution = None
         if self.interest is not None:
-            evolution = self.interest(item, short, mask, windows.places)
+            evolution = self.interest(item, short, mask, windows.in_shared_span)
             parts.append(evolution.final_state)
         elif self.short_attention is not None:
             parts.append(attend_to_short(self.short_attention, item, short, mask))
@@ -217,7 +217,7 @@ class SearchedBlock(InterestBlock[AnySearched]):
             negative = self.join([vectors[n] for n in self.channels.negative])
             negative = windows.masked(negative, mask)
             auxiliary = auxiliary_of_samples(
-                self.auxiliary, evolution, short, negative, mask, training, windows.places
+                self.auxiliary, evolution, short, negative, mask, training, windows.in_shared_span
             )
         return Outputs(hidden, stage_one_logits, auxiliary)
 

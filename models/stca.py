@@ -45,8 +45,8 @@ class StackedCrossAttention(ConfiguredBlock):
     X_i V are made, once for their user. For few ((q Q) K') X_i' and ((softmax) X_i) V cost less,
     and make neither. Shapes choose, and both give the same but for rounding.
 
-    The time since a position, and how many places ago it is, add to its score what a table has for
-    their order of magnitude. An empty history gives zeros.
+    The time since a position, and how many positions ago it is, add to its score what a table has
+    for their order of magnitude. An empty history gives zeros.
 
     A batch that needs much memory is computed in parts of its users, each again in the backward
     pass: what is held for all users at once is their histories' vectors and no more.
@@ -62,7 +62,7 @@ class StackedCrossAttention(ConfiguredBlock):
         head_dim: Length of the vectors that a head compares, and of those that it gives.
         swiglu_dim: Hidden size of each SwiGLU; None for twice the vectors' length.
         time_buckets: Rows of the table of times; None without times.
-        position_buckets: Rows of the table of places; None without places.
+        position_buckets: Rows of the table of positions; None without.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class StackedCrossAttention(ConfiguredBlock):
         history: tf.Tensor,
         history_mask: tf.Tensor,
         times: tf.Tensor | None = None,
-        places: tf.Tensor | None = None,
+        positions_ago: tf.Tensor | None = None,
     ) -> tf.Tensor:
         """Return what all layers give: [users, candidates, :attr:`attended_dim`].
 
@@ -140,11 +140,11 @@ class StackedCrossAttention(ConfiguredBlock):
             history_mask: [users, candidates, history], bool, or one row for all candidates.
             times: How long ago each position is, [users, windows, history], a window for as many
                 candidates that follow each other; read where there is a table of times.
-            places: How many places ago, likewise.
+            positions_ago: How many positions ago, likewise.
         """
         weights = dict(self.kernels)
         batch = {"candidates": candidates, "history": history, "mask": history_mask}
-        for table, values in ((self.of_times, times), (self.of_places, places)):
+        for table, values in ((self.of_times, times), (self.of_places, positions_ago)):
             if table is not None:
                 weights[table.name] = table.table
                 batch[table.name + ROWS] = table.bucket(values)
@@ -196,7 +196,7 @@ class StackedCrossAttention(ConfiguredBlock):
         return centred / deviation * weights[f"{name}_scale"] + weights[f"{name}_offset"]
 
     def _biases(self, layer: int, weights: Tensors, batch: Tensors) -> list[tf.Tensor]:
-        """Return what time and place add to a layer's scores: [users, heads, windows, history]."""
+        """Return what time and position add to scores: [users, heads, windows, history]."""
         heads = slice(layer * self.heads, (layer + 1) * self.heads)
         names = [table.name for table in (self.of_times, self.of_places) if table is not None]
         found = [tf.gather(weights[name][:, heads], batch[name + ROWS]) for name in names]
@@ -393,17 +393,17 @@ class STCABlock(WholeHistoryBlock[STCAOptions]):
         times = features.time_intervals
         if times is not None and times.shape.rank == 2:  # of users, with one window each
             times = times[:, tf.newaxis]
-        return self.attention(target, history, mask, times, self._places_ago(features))
+        return self.attention(target, history, mask, times, self._positions_ago(features))
 
-    def _places_ago(self, features: Features) -> tf.Tensor | None:
-        """Count each position's places from its window's end, 1 the newest; None if not read."""
+    def _positions_ago(self, features: Features) -> tf.Tensor | None:
+        """Count each position from its window's end, 1 the newest; None if not read."""
         if self.options.position_buckets is None:
             return None
-        users, places = sizes(features.real)
+        users, length = sizes(features.real)
         ends = features.window_ends
         if ends is None:
-            ends = tf.fill([users, 1], places)
-        return ends[..., tf.newaxis] - tf.range(places)
+            ends = tf.fill([users, 1], length)
+        return ends[..., tf.newaxis] - tf.range(length)
 
 
 @tf.keras.utils.register_keras_serializable(package="merlin_sim")

@@ -24,49 +24,51 @@ from .losses import TotalLoss, sampled_softmax_loss
 from .options import TwoTowerOptions
 
 SLOPES = (0.0, 1.0, 0.3, 0.1)
-"""How much less a place counts than the next one, in the exponent, when training begins."""
+"""How much less a position counts than the next one, in the exponent, when training begins."""
 
 
 @register_block
-class PlaceWeights(ConfiguredBlock):
-    """Softmax over the real places of a learned number for each, once for every weighting.
+class PositionWeights(ConfiguredBlock):
+    """Softmax over the real positions of a learned number for each, once for every weighting.
 
     A weighting says how long ago it looks. The first begins as a plain mean, the second with the
-    newest places, the third and fourth between them; then they begin anew.
+    newest positions, the third and fourth between them; then they begin anew.
 
     >>> real = tf.constant([[False, True, True]])
-    >>> means = PlaceWeights(1, 3)(tf.constant([[[9.0], [2.0], [4.0]]]), real)
+    >>> means = PositionWeights(1, 3)(tf.constant([[[9.0], [2.0], [4.0]]]), real)
     >>> means.numpy().tolist()
     [[3.0]]
 
     Args:
         weightings: How many.
-        places: Positions of a history.
+        positions: How many a padded history has.
     """
 
-    def __init__(self, weightings: int, places: int, **kwargs: Any) -> None:
+    def __init__(self, weightings: int, positions: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.weightings = check_positive("weightings", weightings)
-        self.places = check_positive("places", places)
+        self.positions = check_positive("positions", positions)
 
     def build(self, input_shape: Any) -> None:
-        """Create the numbers: [weightings, places]."""
-        place = tf.range(self.places, dtype=tf.float32)[tf.newaxis] - float(self.places - 1)
+        """Create the numbers: [weightings, positions]."""
+        position = tf.range(self.positions, dtype=tf.float32)[tf.newaxis] - float(
+            self.positions - 1
+        )
         slopes = [[SLOPES[number % len(SLOPES)]] for number in range(self.weightings)]
-        start = (tf.constant(slopes) * place).numpy()
+        start = (tf.constant(slopes) * position).numpy()
         self.numbers = self.add_weight(
             "numbers", start.shape, initializer=tf.keras.initializers.Constant(start)
         )
         super().build(input_shape)
 
     def call(self, vectors: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
-        """Return means over real places: [users, places, dim] -> [users, weightings x dim].
+        """Return means over real positions: [users, positions, dim] -> [users, weightings x dim].
 
         Those of an empty history are zeros.
         """
-        mask = real[:, tf.newaxis]  # [users, 1, places]
+        mask = real[:, tf.newaxis]  # [users, 1, positions]
         numbers = tf.cast(self.numbers, tf.float32)[tf.newaxis]
-        shape = [tf.shape(real)[0], self.weightings, self.places]
+        shape = [tf.shape(real)[0], self.weightings, self.positions]
         shares = masked_softmax(tf.broadcast_to(numbers, shape), mask)
         shares *= tf.cast(mask, shares.dtype)  # an empty history has equal weights, all of padding
         means = tf.matmul(tf.cast(shares, vectors.dtype), vectors)  # [users, weightings, dim]
@@ -103,7 +105,7 @@ class TwoTowerBlock(ColumnsBlock[TwoTowerOptions]):
         history_dim = self.shared_dim * parsed.history_weightings
         self.user_dim = history_dim + sum(width_of[name] for name in channels.user)
         self.user_dim += channels.numbers_dim(channels.user_numerical)
-        self.weightings = PlaceWeights(
+        self.weightings = PositionWeights(
             parsed.history_weightings, channels.history_length, dtype=policy, name="weightings"
         )
         # What items and histories share; vectors of unit length lose too much in float16.
@@ -134,9 +136,9 @@ class TwoTowerBlock(ColumnsBlock[TwoTowerOptions]):
             return
         with tf.name_scope(self.embedding.name):
             self.embedding.build(None)
-        places = self.channels.history_length
+        length = self.channels.history_length
         with tf.name_scope("weightings"):
-            self.weightings.build(tf.TensorShape([None, places, None]))
+            self.weightings.build(tf.TensorShape([None, length, None]))
         with tf.name_scope("shared"):
             self.shared.build(tf.TensorShape([None, self.shared_dim]))
         self.shares = self.add_weight(

@@ -51,7 +51,7 @@ class TrainableModel(mm.Model):
     or a loader of this package, samples are made on the device within the step.
 
     Of Merlin's Model this passes by: the losses and gradients of ``train_step`` and ``test_step``
-    (the model's own objective takes their place), and in ``compile`` Horovod's
+    (the model's own objective replaces them), and in ``compile`` Horovod's
     ``DistributedOptimizer``, the learning rate times the number of ranks, and Keras's loss
     scaling (:class:`~..parallel.steps.train_step.TrainStep` averages and scales). Metrics, their
     names and Merlin's further arguments are Merlin's; over ranks their states are added up.
@@ -292,11 +292,11 @@ class TrainableModel(mm.Model):
         )
 
         def body(
-            number: tf.Tensor, place: tf.Tensor, done: tf.Tensor, arrays: Executed
+            number: tf.Tensor, index: tf.Tensor, done: tf.Tensor, arrays: Executed
         ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, Executed]:
-            executed = step(nth(given, place), done, stop)
+            executed = step(nth(given, index), done, stop)
             written = [a.write(number, part) for a, part in zip(arrays, executed, strict=True)]
-            return number + 1, place + 1, done + [0, 1], Executed(*written)
+            return number + 1, index + 1, done + [0, 1], Executed(*written)
 
         _, _, done, arrays = tf.while_loop(
             lambda number, *_: number < count,

@@ -89,9 +89,9 @@ class ChannelContract:
     """Channel name -> what is expected of it; other channels are refused."""
 
     shared_tables: tuple[str, ...] = ()
-    """Channels whose features share tables place by place, so must match in number and size. Read
-    from a schema, those of the others are ordered as the features of the first that have their
-    domain."""
+    """Channels whose features share tables, the first with the first, so must match in number and
+    size. Read from a schema, those of the others are ordered as the features of the first that have
+    their domain."""
 
     first_id: int = 0
     """1: ids run 1..cardinality, 0 pads, and tables have cardinality + 1 rows. 0: ids run
@@ -233,7 +233,7 @@ def domain_of(column: ColumnSchema) -> str:
 
 
 def _paired(leaders: Sequence[str], columns: Sequence[str], schema: Schema) -> list[str]:
-    """Order columns as the leaders of the same domain; what has none takes the places left."""
+    """Order columns as the leaders of the same domain; what has none fills up."""
     if len(columns) != len(leaders):
         return list(columns)
     left, partners = list(columns), []

@@ -124,7 +124,7 @@ def grown_domains(note: IdsNote, schema: Schema) -> list[str]:
 def read_keys(directory: Path, domain: str) -> pa.ChunkedArray | None:
     """Return the raw keys of a domain in the order of their ids; None without a vocabulary.
 
-    A table of items may stand in its place without keys: then there is none.
+    A table of items may stand instead of it without keys: then there is none.
     """
     path = directory / CATEGORIES / f"{domain}.parquet"
     if not path.is_file():

@@ -1,4 +1,4 @@
-"""The names of the published parquet layout, or others in their place.
+"""The names of the published parquet layout, or others instead.
 
 Nothing heavy is imported here: the command line needs them for its help.
 """

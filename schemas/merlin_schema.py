@@ -85,7 +85,7 @@ def to_feature_spec(schema: Schema) -> FeatureSpec:
 def carried_spec(schema: Schema) -> tuple[FeatureSpec | None, Schema]:
     """Return the spec that a column of a schema carries, if one does, and the schema without it."""
     columns = list(schema.column_schemas.values())
-    for place, column in enumerate(columns):
+    for index, column in enumerate(columns):
         document = column.properties.get(SPEC_PROPERTY)
         if not isinstance(document, str):
             continue
@@ -94,7 +94,7 @@ def carried_spec(schema: Schema) -> tuple[FeatureSpec | None, Schema]:
         except (ValueError, RecursionError, MerlinSimError):  # a property of another tool
             continue
         if spec.feature_spec:
-            columns[place] = without_property(column, SPEC_PROPERTY)
+            columns[index] = without_property(column, SPEC_PROPERTY)
             return spec, Schema(columns)
     return None, schema
 

@@ -30,7 +30,7 @@ def ids_start_at_one(channels: Iterable[str]) -> bool:
 def shared_domains(spec: FeatureSpec) -> dict[str, str]:
     """Name each categorical feature's domain: the embedding table that it uses.
 
-    Features at the same place among the channels that share tables (the target item's features
+    Features of the same index in the channels that share tables (the target item's features
     and the histories) share one, named by what their names have in common: ``item_id`` for
     ``item_id_trgt``, ``item_id_pos`` and ``item_id_neg``. Every other feature has one of its own.
     """

@@ -31,7 +31,7 @@ class NamedFile:
     """`train`, `test`, ..."""
 
     chunk: int
-    """The place of its chunk in the mapping."""
+    """The index of its chunk in the mapping."""
 
     path: KeyPath
     """Where in the spec it stands."""

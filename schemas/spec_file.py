@@ -237,7 +237,7 @@ class _Checks:
                     self.add(path, "each feature in one channel", received)
 
     def mapping(self, path: KeyPath, chunks: Sequence[Chunk]) -> None:
-        place_of: dict[str, int] = {}
+        chunk_of: dict[str, int] = {}
         for index, chunk in enumerate(chunks):
             here = (*path, index)
             if chunk.type and chunk.type not in CHUNK_TYPES:
@@ -245,11 +245,11 @@ class _Checks:
                 self.add((*here, "type"), expected, describe(chunk.type))
             self.names((*here, "features"), chunk.features)
             for position, name in enumerate(chunk.features):
-                if place_of.setdefault(name, index) != index:
-                    received = f"{name!r} again (it is in chunk {place_of[name]} too)"
+                if chunk_of.setdefault(name, index) != index:
+                    received = f"{name!r} again (it is in chunk {chunk_of[name]} too)"
                     self.add((*here, "features", position), "each feature in one chunk", received)
             self.files((*here, "files"), chunk.files)
-        missing = [name for name in self.spec.feature_spec if name not in place_of]
+        missing = [name for name in self.spec.feature_spec if name not in chunk_of]
         if missing and not any(above[: len(path)] == path for above in self.replaced):
             more = f" and {len(missing) - 20} more" if len(missing) > 20 else ""
             received = "none with " + ", ".join(missing[:20]) + more

@@ -150,7 +150,7 @@ class UsersLayout:
 
     user_hash: str | None = None
     """The column with a hash of the key of each user who has no id, above 2^40, and 0 of others: it
-    tells them apart. None where their places among the rows do."""
+    distinguishes them. None where their row numbers do."""
 
     per_interaction: tuple[str, ...] = ()
     """User features, contexts and numbers that are lists: an interaction has a value of its own."""

@@ -127,7 +127,7 @@ def _look_through(text: str) -> None:
 
 
 class _Reader:
-    """Makes plain values of libyaml's nodes; an alias is read again at each of its places."""
+    """Makes plain values of libyaml's nodes; an alias is read again wherever it stands."""
 
     def __init__(self, file: str, problems: list[Problem]) -> None:
         self.file, self.problems = file, problems

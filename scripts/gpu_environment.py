@@ -2,7 +2,7 @@
 
 ``scripts/setup.sh`` copies this beside the packages and has every Python of the environment run it
 when it starts, so that no user has to set ``LD_LIBRARY_PATH``. It costs nothing until TensorFlow or
-cupy is imported: only then are CUDA's libraries opened, by their place beside the packages. The
+cupy is imported: only then are CUDA's libraries opened, by their path beside the packages. The
 loader finds them by name afterwards.
 """
 

@@ -14,7 +14,7 @@ def text_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     new users     3
     """
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    right = [_are_numbers([row[place] for row in rows]) for place in range(len(head))]
+    right = [_are_numbers([row[index] for row in rows]) for index in range(len(head))]
     lines = [
         "  ".join(
             cell.rjust(width) if number else cell.ljust(width)

@@ -182,13 +182,13 @@ class Appends:
         if several and len(fields) > MOST:
             raise RequestError(f"expected at most {MOST:,} interactions, received {len(fields):,}")
         found = []
-        for place, one in enumerate(fields if several else [fields], start=1):
+        for number, one in enumerate(fields if several else [fields], start=1):
             try:
                 found.append(parse_interaction(one))
                 self._user.check(one["user"], "user")
                 self._check_item(one["item"])
             except RequestError as error:
-                where = f"interaction {place}: " if several else ""
+                where = f"interaction {number}: " if several else ""
                 raise RequestError(f"{where}{error}") from error
         return found
 

@@ -196,31 +196,31 @@ class EventEncoder:
     def with_histories(self, events: Sequence[Any]) -> list[Any]:
         """Return events with the histories that they do not bring, which are read together.
 
-        An error stands in the place of an event whose history cannot be read.
+        An event whose history cannot be read is replaced by the error.
         """
         found = list(events)
         if self.histories is None:
             return found
         users: dict[int, str] = {}
-        for place, fields in enumerate(events):
+        for index, fields in enumerate(events):
             if not isinstance(fields, Mapping) or HISTORY in fields:
                 continue
             key = fields.get(self.columns.users[0].name)
-            found[place] = {**fields, HISTORY: []}
+            found[index] = {**fields, HISTORY: []}
             if isinstance(key, bool) or not isinstance(key, str | int):
                 continue  # of no user, or refused where it is looked up
             try:
                 check_storable(key, self.columns.users[0].name)
-                users[place] = as_text(key)
+                users[index] = as_text(key)
             except RequestError as error:
-                found[place] = error
+                found[index] = error
         read = self._read(self.histories, [*users.values()]) if users else ()
-        for place, history in zip(users, read, strict=True):
+        for index, history in zip(users, read, strict=True):
             if isinstance(history, StoreError):
                 print(f"merlin-sim: {history}", file=sys.stderr, flush=True)
-                found[place] = UnavailableError(NOT_READ)
+                found[index] = UnavailableError(NOT_READ)
             else:
-                found[place] = {**events[place], HISTORY: history}
+                found[index] = {**events[index], HISTORY: history}
         return found
 
     def _read(self, store: Reading, users: Sequence[str]) -> list[list[Any] | StoreError]:
@@ -279,10 +279,10 @@ class EventEncoder:
 
     def _known_features(self, ids: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
         targets = [ids]
-        for place in range(1, len(self.items)):
-            if (known := self._known(place, ids)) is None:
+        for index in range(1, len(self.items)):
+            if (known := self._known(index, ids)) is None:
                 raise RequestError(
-                    f"{CANDIDATES}: expected a servable that knows {self.items[place].domain!r} of "
+                    f"{CANDIDATES}: expected a servable that knows {self.items[index].domain!r} of "
                     "its items"
                 )
             targets.append(known)
@@ -329,29 +329,29 @@ class EventEncoder:
         found = [first.look_up(item[0], f"{where}[{i}]") for i, item in enumerate(items)]
         ids = np.array(found, np.int64)
         beside = range(1, len(self.items))
-        return [ids, *(self._features(place, items, ids, where) for place in beside)]
+        return [ids, *(self._features(index, items, ids, where) for index in beside)]
 
     def _features(
-        self, place: int, items: Sequence[Item], ids: npt.NDArray[np.int64], where: str
+        self, index: int, items: Sequence[Item], ids: npt.NDArray[np.int64], where: str
     ) -> npt.NDArray[np.int64]:
         """The ids of a feature: what is given, else what is known of the items."""
-        lookup = self.items[place]
-        known = self._known(place, ids)
-        given = [i for i, item in enumerate(items) if item[place] is not NOT_GIVEN]
+        lookup = self.items[index]
+        known = self._known(index, ids)
+        given = [i for i, item in enumerate(items) if item[index] is not NOT_GIVEN]
         if known is None and len(given) < len(items):
-            i = next(i for i, item in enumerate(items) if item[place] is NOT_GIVEN)
+            i = next(i for i, item in enumerate(items) if item[index] is NOT_GIVEN)
             raise RequestError(
                 f"{where}[{i}]: expected an object with {lookup.domain!r}, which this servable "
                 f"does not know of its items; received {items[i][0]!r:.60}"
             )
         found = np.zeros_like(ids) if known is None else known
         for i in given:
-            found[i] = lookup.look_up(items[i][place], f"{where}[{i}].{lookup.domain}")
+            found[i] = lookup.look_up(items[i][index], f"{where}[{i}].{lookup.domain}")
         return found
 
-    def _known(self, place: int, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
+    def _known(self, index: int, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
         """The ids of a feature that is known of the items; None where it is not."""
-        known = self.items[0].features.get(self.items[place].domain)
+        known = self.items[0].features.get(self.items[index].domain)
         return None if known is None else np.asarray(known)[ids].astype(np.int64)
 
 

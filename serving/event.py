@@ -131,10 +131,10 @@ def _wrong_keys(
     known = (*domains, *beside)
     for name in (HISTORY, CANDIDATES):
         items = fields.get(name)
-        for place, item in enumerate(items if isinstance(items, list) else ()):
+        for index, item in enumerate(items if isinstance(items, list) else ()):
             if not isinstance(item, Mapping):
                 continue
-            where = f"{name}[{place}]"
+            where = f"{name}[{index}]"
             if domains[0] not in item:
                 received = ", ".join(map(repr, item)) or "none"
                 yield f"{where}: expected the key {domains[0]!r}, received: {received:.200}"
@@ -232,9 +232,9 @@ def own_seconds(fields: Mapping[str, Any], timestamp: str, unit: str | None) -> 
 
 def _seconds(values: list[Any], where: list[str], unit: str | None) -> np.ndarray[Any, Any]:
     """Read times of any form, each by itself where they are of several."""
-    for value, place in zip(values, where, strict=True):
+    for value, location in zip(values, where, strict=True):
         if not isinstance(value, str | int | float | date) or isinstance(value, bool):
-            raise RequestError(f"{place}: expected {EXPECTED_DATE}, received {value!r:.60}")
+            raise RequestError(f"{location}: expected {EXPECTED_DATE}, received {value!r:.60}")
     raw = _arrow(values)
     if can_be_number(raw.type):
         seconds, bad = moments_of(raw, unit)

@@ -52,8 +52,8 @@ class Lookup(ABC):
         """Return the id of a key; of none, what the workflow has for features without a value."""
 
     @abstractmethod
-    def example(self, place: int) -> Any:
-        """Return a known key: another one for each place, as long as there are so many."""
+    def example(self, number: int) -> Any:
+        """Return a known key: another one for each number, as long as there are so many."""
 
     @property
     def key_type(self) -> Any:
@@ -89,9 +89,9 @@ class VocabularyLookup(Lookup):
         keys = dict(zip(table[KEY].to_pylist(), table[ID].to_pylist(), strict=True))
         return cls(domain, keys, is_text, by_id)
 
-    def example(self, place: int) -> Any:
-        """Return a known key: another one for each place, as long as there are so many."""
-        known = [*islice((key for key in self.ids if key != f"no_{self.domain}"), place + 1)]
+    def example(self, number: int) -> Any:
+        """Return a known key: another one for each number, as long as there are so many."""
+        known = [*islice((key for key in self.ids if key != f"no_{self.domain}"), number + 1)]
         return known[-1] if known else None
 
     def look_up(self, key: Any, where: str) -> int:
@@ -115,9 +115,9 @@ class IdLookup(Lookup):
     largest: int
     is_text: bool = False
 
-    def example(self, place: int) -> Any:
+    def example(self, number: int) -> Any:
         """Return an id."""
-        return min(place + 1, self.largest)
+        return min(number + 1, self.largest)
 
     def look_up(self, key: Any, where: str) -> int:
         """Return the id if it is one."""
@@ -177,9 +177,9 @@ class LogLookup(Lookup):
         """Return a number as text."""
         return None if key is None else str(key)
 
-    def example(self, place: int) -> Any:
+    def example(self, number: int) -> Any:
         """Return a number that the workflow makes a key of."""
-        return self.keys.example(place) if self.number is None else a_number(self._takes)
+        return self.keys.example(number) if self.number is None else a_number(self._takes)
 
     def _takes(self, number: float) -> bool:
         assert self.number is not None

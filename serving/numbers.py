@@ -202,7 +202,7 @@ class WorkflowNumbers:
         if isinstance(feature, Vector):
             return [TRIED[0]] * feature.size
         lookup = self._lookups[feature.name]
-        return list(dict.fromkeys(lookup.example(place) for place in range(2)))
+        return list(dict.fromkeys(lookup.example(which) for which in range(2)))
 
     def from_cell(self, field: str, cell: str) -> Any:
         """Leave a cell of CSV as it is: the workflow reads the log's, too."""
@@ -238,12 +238,12 @@ class WorkflowNumbers:
         """
         item = ids[0]
         found = {name: rows[item] for name, rows in self._known.items()}
-        for name, (place, of_key) in self._encoded.items():
-            found[name] = of_key[ids[place]]
+        for name, (domain, of_key) in self._encoded.items():
+            found[name] = of_key[ids[domain]]
         if seconds is None:
             seconds = (self._fitted.counted_until or 0.0) + SECONDS_OF_DAY
-        for name, (place, *days) in self._days.items():
-            last, before = (of_key[ids[place]] for of_key in days)
+        for name, (domain, *days) in self._days.items():
+            last, before = (of_key[ids[domain]] for of_key in days)
             found[name] = log_days_since(days_of(seconds), last, before)
         for feature in self._of_item:
             own = [i for i, raw in enumerate(given) if feature.name in raw]
@@ -252,8 +252,8 @@ class WorkflowNumbers:
             if not chosen:
                 continue
             values = [given[i].get(feature.name) for i in chosen]
-            places = [f"{where}[{i}].{feature.name}" for i in chosen]
-            for name, rows in self._made(feature, values, places, len(own)).items():
+            locations = [f"{where}[{i}].{feature.name}" for i in chosen]
+            for name, rows in self._made(feature, values, locations, len(own)).items():
                 found[name][chosen] = rows
         for cross in self._features.crosses:
             found[cross.name] = self._cross(cross, users, ids)
@@ -275,13 +275,13 @@ class WorkflowNumbers:
         """
         found = {}
         for column in self._features.lifetime_counts:
-            place, name = self._domains.index(column), column + LIFETIME + TARGET_SUFFIX
-            known, counts = np.unique(history[place], return_counts=True)
+            domain, name = self._domains.index(column), column + LIFETIME + TARGET_SUFFIX
+            known, counts = np.unique(history[domain], return_counts=True)
             counted = np.zeros(
-                max(1, int(ids[place].max(initial=0)), int(known.max(initial=0))) + 1
+                max(1, int(ids[domain].max(initial=0)), int(known.max(initial=0))) + 1
             )
             counted[known] = np.log1p(counts)
-            values = np.where(ids[0] > 0, counted[ids[place]], 0.0)
+            values = np.where(ids[0] > 0, counted[ids[domain]], 0.0)
             found[name] = values.astype(self._dtypes[name])
         return found
 
@@ -297,21 +297,21 @@ class WorkflowNumbers:
 
     def _add_encoding(self, encoding: Encoding, items: ItemTable, columns: ServedColumns) -> None:
         """Take what fitted rows say of each id of a key; of an unknown id nothing is known."""
-        place = self._domains.index(encoding.column)
-        size = int(columns.targets[place].largest_id or 0) + 1
+        domain = self._domains.index(encoding.column)
+        size = int(columns.targets[domain].largest_id or 0) + 1
         unseen = self._fitted.encode(encoding, self._features.smoothing, np.zeros(1), np.zeros(1))
 
         def by_key(of_item: Array, unknown: Any) -> Array:
-            keys = np.arange(len(of_item)) if place == 0 else items.feature(encoding.column)
+            keys = np.arange(len(of_item)) if domain == 0 else items.feature(encoding.column)
             of_key = np.full(size, unknown, of_item.dtype)
             of_key[keys[1:]] = of_item[1:]
             return of_key
 
         for name in encoding.totals:
-            self._encoded[name] = place, by_key(items.numbers(name), unseen[name][0])
+            self._encoded[name] = domain, by_key(items.numbers(name), unseen[name][0])
         if encoding.days:
             last, before = (by_key(items.feature(name), NEVER) for name in encoding.days)
-            self._days[encoding.names[encoding.kinds.index(RECENCY)]] = place, last, before
+            self._days[encoding.names[encoding.kinds.index(RECENCY)]] = domain, last, before
 
     def _made(
         self, feature: AnyFeature, values: Sequence[Any], where: Sequence[str], given: int
@@ -374,7 +374,9 @@ def _arrow(values: Sequence[Any], where: Sequence[str]) -> pa.Array:
     try:
         return pa.array([None if value == "" else value for value in values])
     except (pa.ArrowException, OverflowError, UnicodeEncodeError):
-        return pa.array([_text(value, place) for value, place in zip(values, where, strict=True)])
+        return pa.array(
+            [_text(value, location) for value, location in zip(values, where, strict=True)]
+        )
 
 
 def _text(value: Any, where: str) -> str | None:

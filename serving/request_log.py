@@ -111,8 +111,10 @@ class RequestLog:
         began = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}"
         unlike = os.urandom(4).hex()  # any other that begins just now
         name = f"requests-{began}-{self._count:06d}-{self.version}-{unlike}.jsonl"
-        place = os.open(self.settings.directory / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        self._file = os.fdopen(place, "w", encoding="utf-8")
+        descriptor = os.open(
+            self.settings.directory / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600
+        )
+        self._file = os.fdopen(descriptor, "w", encoding="utf-8")
         head = {"format": FORMAT, "version": self.version, "ids": self.ids.to_dict()}
         text = json.dumps(head) + "\n"
         self._file.write(text)

@@ -82,11 +82,11 @@ class Scorer:
     def score_events(self, events: Sequence[EncodedEvent]) -> list[Scores]:
         """Score events: those with many candidates one by one, all others merged into batches."""
         scores: list[Scores] = [np.zeros(0, np.float32)] * len(events)
-        stored = [place for place, event in enumerate(events) if event.stored is not None]
-        others = [place for place, event in enumerate(events) if event.stored is None]
-        self._score_some(self._whole, [(place, events[place]) for place in others], scores)
+        stored = [index for index, event in enumerate(events) if event.stored is not None]
+        others = [index for index, event in enumerate(events) if event.stored is None]
+        self._score_some(self._whole, [(index, events[index]) for index in others], scores)
         if stored:
-            grown = self._with_summaries([events[place] for place in stored])
+            grown = self._with_summaries([events[index] for index in stored])
             self._score_some(self._summarized, [*zip(stored, grown, strict=True)], scores)
         return scores
 
@@ -98,17 +98,17 @@ class Scorer:
     ) -> None:
         least, columns = self.one_user_from, signatures.columns
         few = []
-        for place, event in events:
+        for index, event in events:
             if event.candidate_count and least is not None and event.candidate_count >= least:
-                scores[place] = _score_candidates(signatures, one_user_batch(event, columns))
+                scores[index] = _score_candidates(signatures, one_user_batch(event, columns))
             elif event.candidate_count:
-                few.append((place, event))
+                few.append((index, event))
         for group in groups_of_rows(few, lambda one: one[1].candidate_count, ROWS_PER_CALL):
             rows = [event for _, event in group]
             together = _score_rows(signatures, plain_batch(rows, columns))
             ends = np.cumsum([event.candidate_count for event in rows])[:-1]
-            for (place, _), part in zip(group, np.split(together, ends), strict=True):
-                scores[place] = part
+            for (index, _), part in zip(group, np.split(together, ends), strict=True):
+                scores[index] = part
 
     def _with_summaries(self, events: Sequence[EncodedEvent]) -> Iterator[EncodedEvent]:
         """Add what has come since to what is kept of whole histories."""
@@ -141,7 +141,7 @@ def _run(signature: Any, parts: Iterable[Tensors]) -> Scores:
 
 def call_signature(signature: Any, tensors: Tensors, output: str) -> npt.NDArray[np.float32]:
     """Call a signature, and return one of its outputs."""
-    with tf.device("CPU:0"):  # where a tensor has no place, TensorFlow takes 12 us to find one
+    with tf.device("CPU:0"):  # without a device, TensorFlow takes 12 us to find one
         inputs = {name: tf.constant(value) for name, value in tensors.items()}
     outputs = signature(**inputs)
     found: npt.NDArray[np.float32] = outputs[output].numpy()  # a copy

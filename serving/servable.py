@@ -102,8 +102,8 @@ def _check_files(directory: Path, files: Mapping[str, Mapping[str, Any]]) -> lis
     problems = []
     found = _files_in(directory)
     for name, entry in files.items():
-        place = PurePosixPath(name)
-        if place.is_absolute() or ".." in place.parts:
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts:
             problems.append(f"{name}: a path that leaves the directory")
         elif name not in found:
             problems.append(f"{name}: missing")
@@ -137,29 +137,29 @@ def hold(servable: Path) -> int:
     ends. It holds on one machine, and on file systems that have locks.
     """
     try:
-        place = os.open(servable, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = os.open(servable, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise ServableError(f"{servable}: cannot be opened: {error.strerror}.") from error
     try:
-        fcntl.flock(place, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        os.close(place)
+        os.close(descriptor)
         raise ServableError(f"{servable}: is being removed.") from None
     except OSError:
         pass  # a file system without locks
-    return place
+    return descriptor
 
 
 @contextlib.contextmanager
 def unless_held(servable: Path) -> Iterator[bool]:
     """Keep others from holding a servable; False where one does already."""
     try:
-        place = os.open(servable, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = os.open(servable, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
         yield True  # there is nothing to hold
         return
     try:
-        fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         yield False
     except OSError:
@@ -167,7 +167,7 @@ def unless_held(servable: Path) -> Iterator[bool]:
     else:
         yield True
     finally:
-        os.close(place)
+        os.close(descriptor)
 
 
 Tensors = dict[str, npt.NDArray[Any]]

@@ -153,8 +153,8 @@ class ModelSettings(ServedVersion):
     def write(self, folder: Path) -> None:
         """Write the file, for this user alone to read."""
         document = asdict(self)
-        place = os.open(folder / SETTINGS, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(place, "w", encoding="utf-8") as file:
+        descriptor = os.open(folder / SETTINGS, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             json.dump(document, file, default=str)
 
     @classmethod

@@ -73,9 +73,9 @@ def _lists(
         np.cumsum(lengths, out=offsets[1:])
         return {name + VALUES: np.concatenate(values), name + OFFSETS: offsets}
     padded = np.zeros((len(rows), columns.longest), rows[0].dtype)
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         if len(row):
-            padded[place, -len(row) :] = row
+            padded[index, -len(row) :] = row
     return {name: np.repeat(padded, counts, axis=0)}
 
 

@@ -26,13 +26,13 @@ def read_events(
 ) -> list[list[Found | Exception]]:
     """Encode the events of requests, arrays of JSON texts, together.
 
-    Returns of each request its events, or what is wrong in the place of one.
+    Returns of each request its events, or the error of one.
     """
     fields = [parse_json(text) for texts in requests for text in texts.flat]
-    sound = [place for place, one in enumerate(fields) if not isinstance(one, RequestError)]
+    sound = [index for index, one in enumerate(fields) if not isinstance(one, RequestError)]
     found: list[Any] = list(fields)
-    for place, one in zip(sound, encode_all([fields[place] for place in sound]), strict=True):
-        found[place] = one
+    for index, one in zip(sound, encode_all([fields[index] for index in sound]), strict=True):
+        found[index] = one
     by_request = []
     for texts in requests:
         by_request.append(found[: texts.size])
@@ -41,11 +41,11 @@ def read_events(
 
 
 def refuse_first(found: Sequence[Found | Exception]) -> list[Found]:
-    """Return what was found, or raise the first error in it, with its place among several."""
+    """Return what was found, or raise the first error in it, with its number among several."""
     sound: list[Found] = []
-    for place, one in enumerate(found, start=1):
+    for number, one in enumerate(found, start=1):
         if isinstance(one, RequestError | UnavailableError) and len(found) > 1:
-            raise type(one)(f"event {place}: {one}") from one
+            raise type(one)(f"event {number}: {one}") from one
         if isinstance(one, Exception):
             raise one
         sound.append(one)
@@ -81,33 +81,33 @@ def example_event(encoder: Encoder) -> dict[str, Any]:
     named = zip(columns.event_keys, encoder.users, strict=True)
     event = {column.name: lookup.example(0) for column, lookup in named}
     event |= encoder.numbers.user_examples()
-    event[HISTORY] = [_item(encoder, place) for place in range(positions)]
+    event[HISTORY] = [_item(encoder, number) for number in range(positions)]
     if encoder.times is not None:
         event[HISTORY_TIMES] = [f"2024-05-{day + 1:02d} 09:00:00" for day in range(positions)]
         event.setdefault(encoder.times.timestamp, A_DATE)
     elif columns.intervals is not None:
-        event[columns.intervals.name] = [float(positions - place) for place in range(positions)]
+        event[columns.intervals.name] = [float(positions - number) for number in range(positions)]
     for name in encoder.time_fields:
         event.setdefault(name, A_DATE)
     event[CANDIDATES] = _candidates(encoder, positions)
     return event
 
 
-def _candidates(encoder: EventEncoder, place: int) -> list[Any]:
+def _candidates(encoder: EventEncoder, number: int) -> list[Any]:
     """One candidate with every field it may have, and one with those it must have."""
     given = encoder.numbers.item_examples()
     features = {lookup.domain: lookup.example(0) for lookup in encoder.items[1:]}
     key = encoder.items[0].domain
-    first, second = (encoder.items[0].example(place + more) for more in (0, 1))
+    first, second = (encoder.items[0].example(number + more) for more in (0, 1))
     whole = {key: first, **features, **given}
     has_to_be = bool(given) and isinstance(encoder.numbers, PlainNumbers)
-    return [whole, {**whole, key: second} if has_to_be else _item(encoder, place + 1)]
+    return [whole, {**whole, key: second} if has_to_be else _item(encoder, number + 1)]
 
 
-def _item(encoder: EventEncoder, place: int) -> Any:
+def _item(encoder: EventEncoder, number: int) -> Any:
     """An item as its key, or with the features that the servable does not know of it."""
     first, *others = encoder.items
     unknown = [lookup for lookup in others if lookup.domain not in first.features]
     if not unknown:
-        return first.example(place)
-    return {first.domain: first.example(place), **{of.domain: of.example(0) for of in unknown}}
+        return first.example(number)
+    return {first.domain: first.example(number), **{of.domain: of.example(0) for of in unknown}}

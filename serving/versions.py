@@ -83,7 +83,7 @@ class ServedVersion:
         return self.version or 1
 
     @property
-    def places(self) -> tuple[Path, ...]:
+    def paths(self) -> tuple[Path, ...]:
         """Where all that it needs lies."""
         return tuple(path for path in (self.servable, self.canary_servable) if path is not None)
 
@@ -92,7 +92,7 @@ class ServedVersion:
         from .servable import Servable
 
         numbers = (self.number, *([] if self.canary is None else [self.canary.number]))
-        return {n: Servable.open(place) for n, place in zip(numbers, self.places, strict=True)}
+        return {n: Servable.open(path) for n, path in zip(numbers, self.paths, strict=True)}
 
     def __str__(self) -> str:
         """Name the version, and the other one where some users meet it."""
@@ -139,16 +139,16 @@ class Versions:
         found: list[VersionedEvent | Exception] = [RequestError("no event")] * len(events)
         of_events = [self._version_of(fields) for fields in events]
         for version in self.all:
-            places = [place for place, of in enumerate(of_events) if of is version]
-            whole = version.encoder.with_histories([events[place] for place in places])
-            for place, fields in zip(places, whole, strict=True):
+            indices = [index for index, of in enumerate(of_events) if of is version]
+            whole = version.encoder.with_histories([events[index] for index in indices])
+            for index, fields in zip(indices, whole, strict=True):
                 try:
                     if isinstance(fields, Exception):
                         raise fields
                     event = version.encoder.encode(version.encoder.parse(fields))
-                    found[place] = VersionedEvent(version, event)
+                    found[index] = VersionedEvent(version, event)
                 except Exception as error:  # of this event alone
-                    found[place] = error
+                    found[index] = error
         return found
 
     def _version_of(self, fields: Any) -> LoadedVersion:

@@ -97,8 +97,8 @@ def test_no_imports_run_in_a_circle_between_files_or_folders():
     files = {module: imports(module) for module in MODULES}
     between: dict[str, set[str]] = {}
     for module, imported in files.items():
-        names = {place(found) for found in imported if not is_package(found)}
-        between.setdefault(place(module), set()).update(names - {place(module)})
+        names = {folder_of(found) for found in imported if not is_package(found)}
+        between.setdefault(folder_of(module), set()).update(names - {folder_of(module)})
     for graph in (files, between):
         try:
             TopologicalSorter(graph).prepare()
@@ -108,7 +108,7 @@ def test_no_imports_run_in_a_circle_between_files_or_folders():
     assert "schemas.feature_spec" in files["schemas.spec_file"]  # at the top
 
 
-def place(module: str) -> str:
+def folder_of(module: str) -> str:
     """The folder of a module."""
     return str(MODULES[module].parent.relative_to(ROOT))
 

@@ -57,12 +57,12 @@ class PublishedLines:
             for metric, unit in UNITS.items()
         ]
 
-    def line(self, place: Sequence[int], values: Mapping[str, Any]) -> str:
+    def line(self, position: Sequence[int], values: Mapping[str, Any]) -> str:
         """Return the line of some values."""
         data = {
             NAMES.get(name, name): value for name, value in values.items() if name not in PLACES
         }
-        return self._line("LOG", step=list(place), data=data)
+        return self._line("LOG", step=list(position), data=data)
 
     def _line(self, kind: str, **rest: Any) -> str:
         now = datetime.now()
@@ -94,21 +94,23 @@ def own_entries(entries: Iterable[Entry]) -> list[Entry]:
         for entry in entries
         if entry["type"] == "LOG"
     ]
-    steps_an_epoch = 1 + max((place[1] for place, _ in logged if len(place) == 2), default=0)
-    return [_own(place, data, steps_an_epoch) for place, data in logged]
+    steps_an_epoch = 1 + max(
+        (position[1] for position, _ in logged if len(position) == 2), default=0
+    )
+    return [_own(position, data, steps_an_epoch) for position, data in logged]
 
 
-def _own(place: tuple[int, ...], data: Entry, steps_an_epoch: int) -> Entry:
-    if not place:
+def _own(position: tuple[int, ...], data: Entry, steps_an_epoch: int) -> Entry:
+    if not position:
         return {"type": "result", **data}
-    if len(place) > 2:
-        raise ValueError(place)
-    epoch = {"epoch": place[0] + 1}
-    if len(place) == 1:
+    if len(position) > 2:
+        raise ValueError(position)
+    epoch = {"epoch": position[0] + 1}
+    if len(position) == 1:
         named = {"seconds": data.get("time"), "total_loss": data.get("train_loss")}
         return {"type": "epoch", **epoch, "step": epoch["epoch"] * steps_an_epoch, **named, **data}
     kind = "step" if "samples/s" in data or "total_loss" in data else "evaluation"
-    return {"type": kind, **epoch, "step": place[0] * steps_an_epoch + place[1] + 1, **data}
+    return {"type": kind, **epoch, "step": position[0] * steps_an_epoch + position[1] + 1, **data}
 
 
 class RunLog:
@@ -147,17 +149,17 @@ class RunLog:
             self._summaries = results_dir / "tensorboard"
             self._writer = self._open_summaries()
 
-    def write(self, kind: str, place: Sequence[int] = (), /, **values: Any) -> None:
+    def write(self, kind: str, position: Sequence[int] = (), /, **values: Any) -> None:
         """Append one JSON object; numbers also go to TensorBoard under their step.
 
-        ``place`` is where it stands in the published log: epoch and step, epoch, or nothing.
+        ``position`` is the published log's ``step``: epoch and step, epoch, or nothing.
         """
         if self._file is None:
             return
         plain = {key: _plain(value) for key, value in values.items()}
         entry = {"type": kind, **plain}
         published = self._published
-        line = json.dumps(entry) if published is None else published.line(place, plain)
+        line = json.dumps(entry) if published is None else published.line(position, plain)
         self._write_lines([line])
         if self._writer is not None:
             self._summarize(kind, entry)

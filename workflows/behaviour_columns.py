@@ -36,10 +36,10 @@ SECONDS = "seconds since 1970"
 """The timestamp on its way through the workflow, where more than its order counts."""
 ROLE = "role of the interaction"
 """What part an interaction plays, on its way through the workflow; see ``interactions.py``."""
-PLACE = "place in the log"
+LOG_ROW = "place in the log"
 """How many rows of the log stand before an interaction, or more, in the order of the log."""
 MOMENT = "moment of the interaction"
-"""The place of an interaction's time among all times, on its way through the workflow."""
+"""The rank of an interaction's time among all times, on its way through the workflow."""
 EARLIER = "samples before the log"
 """How many samples of a user there were before, where the log continues an earlier dataset."""
 
@@ -293,9 +293,9 @@ class BehaviourColumns:
         return (MOMENT,) if self.label is not None or self.own_time_excluded else ()
 
     @property
-    def places(self) -> tuple[str, ...]:
+    def log_rows(self) -> tuple[str, ...]:
         """The column that numbers the rows of a log, where their order counts."""
-        return (PLACE,) if self.continued or self.items_in_log else ()
+        return (LOG_ROW,) if self.continued or self.items_in_log else ()
 
     @property
     def of_items(self) -> tuple[str, ...]:

@@ -147,7 +147,7 @@ SHOWN = 5
 
 
 def files_of_log(paths: Iterable[Path]) -> tuple[Path, ...]:
-    """Put in the place of each directory its files, and those of its own directories, by name.
+    """Replace each directory by its files, and those of its own directories, by name.
 
     Names that begin with ``_`` or ``.`` are those of other programs' notes, and are left out. Files
     of both kinds, or others, are refused.

@@ -51,7 +51,7 @@ def samples_schema(columns: BehaviourColumns, sizes: Mapping[str, int], longest:
     found = []
     for channel, names in channels_of(columns).items():
         kind = BEHAVIOUR.channels[channel]
-        for place, name in enumerate(names):
+        for index, name in enumerate(names):
             dims: tuple[Any, ...] = (None, lengths[name]) if name in lengths else (None,)
             if kind.is_list:
                 dims = ((0, None), (0, longest))
@@ -60,7 +60,7 @@ def samples_schema(columns: BehaviourColumns, sizes: Mapping[str, int], longest:
             found.append(
                 ColumnSchema(
                     name,
-                    tags=[*kind.tags, channel, *(kind.first_tags if not place else ())],
+                    tags=[*kind.tags, channel, *(kind.first_tags if not index else ())],
                     properties={"domain": domain} if name in domains else {},
                     dtype=LABEL_DTYPE if channel == LABEL else dtype,
                     dims=dims if len(dims) > 1 else None,

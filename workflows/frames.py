@@ -105,10 +105,10 @@ def frame_from_arrow(table: pa.Table) -> Any:
 
 def without_dictionaries(table: pa.Table) -> pa.Table:
     """Text in the place of dictionaries, of which cudf would make categories."""
-    for place, field in enumerate(table.schema):
+    for index, field in enumerate(table.schema):
         if pa.types.is_dictionary(field.type):
             table = table.set_column(
-                place, field.name, table[field.name].cast(field.type.value_type)
+                index, field.name, table[field.name].cast(field.type.value_type)
             )
     return table
 
@@ -192,11 +192,11 @@ def order_by(codes: Any, keys: Sequence[Keys], rows: Any = None) -> Any:
     for key in keys[1:]:
         equal = ~begins
         equal[:-1] |= ~begins[1:]
-        places = np.flatnonzero(equal)
-        groups, values = np.cumsum(begins[places]), ranks(key(order[places]))
+        indices = np.flatnonzero(equal)
+        groups, values = np.cumsum(begins[indices]), ranks(key(order[indices]))
         within = order_of_rows([groups, values])
-        order[places] = order[places][within]
-        begins[places] = differs(groups) | differs(values[within])
+        order[indices] = order[indices][within]
+        begins[indices] = differs(groups) | differs(values[within])
     return order
 
 

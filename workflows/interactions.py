@@ -19,9 +19,9 @@ from .rules import HASH_ORDER, ITEM_ORDER, UNKNOWN_ORDER, SampleRules
 
 
 def first_of_moments(moments: Any, offsets: Any) -> Any:
-    """The place of the first interaction of each one's own time, in its history.
+    """The index of the first interaction of each one's own time, in its history.
 
-    Places are in the order of time within a history.
+    Indices are in the order of time within a history.
 
     >>> first_of_moments(np.array([3, 3, 5, 5, 5]), np.array([0, 3, 3, 5])).tolist()
     [0, 0, 2, 3, 3]
@@ -33,7 +33,7 @@ def first_of_moments(moments: Any, offsets: Any) -> Any:
 
 
 def with_roles(table: pa.Table, columns: BehaviourColumns) -> tuple[pa.Table, Counter[str]]:
-    """Put roles in the place of behaviours, and count these; leave out rows that play no part."""
+    """Replace behaviours by roles, and count these; leave out rows that play no part."""
     if columns.roles != (ROLE,):
         return table, Counter()
     taken = np.ones(table.num_rows, np.int64)
@@ -76,7 +76,7 @@ def order_within_times(rows: pa.Table, columns: BehaviourColumns, rules: SampleR
         return [keys_of(rows[columns.item].combine_chunks())]
     if rules.equal_times in (HASH_ORDER, UNKNOWN_ORDER):
         own = rows.select([columns.user, columns.item, columns.timestamp])
-        return [lambda places: _hashed_order(own.take(pa.array(places)), columns, rules.seed)]
+        return [lambda indices: _hashed_order(own.take(pa.array(indices)), columns, rules.seed)]
     return []
 
 

@@ -1,8 +1,8 @@
 """Which values were known, and what was counted, at each row's time.
 
 A feature that changes must not tell a sample what came later: a row has the last value of its user,
-or of its item, that stands in a row of its own time or before it. A missing value never takes the
-place of a known one.
+or of its item, that stands in a row of its own time or before it. A missing value never replaces a
+known one.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def write_table(table: pa.Table, path: Path) -> None:
 
 
 def columns_with_few_ids(schema: Schema) -> list[str]:
-    """Name the columns whose ids parquet should store as places in a dictionary."""
+    """Name the columns whose ids parquet should store as indices of a dictionary."""
     return [
         column.name
         for column in schema

@@ -19,7 +19,7 @@ TRAIN = "train"
 TEST = "test"
 VALIDATION = "validation"
 PART = "part of the split"
-"""The column of lists that says of each interaction whose it is: a place among the mappings."""
+"""The column of lists that says of each interaction the index of its mapping."""
 SPLIT_SALT = 0x5B117
 Array = npt.NDArray[Any]
 
@@ -356,10 +356,10 @@ def last_parts(is_sample: Array, offsets: Array, held_out: int) -> Array:
     >>> last_parts(np.array([1, 1, 1, 0, 1], bool), np.array([0, 4, 5]), 2).tolist()
     [0, 1, 2, 0, 2]
     """
-    places = np.flatnonzero(is_sample)
-    ends = np.searchsorted(places, offsets[1:])
-    of_user = np.searchsorted(offsets, places, side="right") - 1
-    behind = ends[of_user] - np.arange(len(places)) - 1
+    indices = np.flatnonzero(is_sample)
+    ends = np.searchsorted(indices, offsets[1:])
+    of_user = np.searchsorted(offsets, indices, side="right") - 1
+    behind = ends[of_user] - np.arange(len(indices)) - 1
     parts = np.zeros(len(is_sample), np.int64)
-    parts[places] = np.maximum(held_out - behind, 0)
+    parts[indices] = np.maximum(held_out - behind, 0)
     return parts

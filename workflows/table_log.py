@@ -206,7 +206,7 @@ class TableLog:
 def _number_rows(
     count: int, bad: list[BadRow], ragged: list[BadRow], taken: int
 ) -> tuple[int, list[BadRow]]:
-    """Give bad rows their place after row ``taken``, between the ragged rows that were skipped.
+    """Number bad rows after row ``taken``, between the ragged rows that were skipped.
 
     Ragged rows are numbered in the file; those that stand before the last row of the batch are
     removed, the others belong to the next batch. Returns how many rows of the file the batch took,

@@ -1,7 +1,7 @@
 """Times of a log, of any type, as the numbers that they are sorted and compared by.
 
 Files, frames, the operators, ``--test_from`` and earlier histories all read their times here; so
-do features, as seconds since 1970 and as places on the circles of hour, weekday and month.
+do features, as seconds since 1970 and as points on the circles of hour, weekday and month.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def read_samples(dataset: Any, mapping: str) -> Samples:
         known = np.concatenate([np.reshape(c, (len(labels), -1)) for c in columns], axis=1)
         newest = np.stack([batch[name].numpy()[:, -RECENT:] for name in histories], axis=2)
         target = np.stack([batch[name].numpy() for name in targets], axis=1)
-        users = feed.places(step, given)[0]
+        users = feed.locations(step, given)[0]
         if of_ids:
             users = feed.users_of(batch[of_ids[0]].numpy(), step, given)
         parts.append((labels.numpy(), users, target, newest, count(batch).numpy(), known))
@@ -111,22 +111,22 @@ def of_others(train: Samples, asked: Samples) -> np.ndarray:
     sizes = 1 + np.max([ids.max(axis=0) for ids in every], axis=0)
     for fold in range(FOLDS):
         known, rows = train.take(train.users % FOLDS != fold), asked.users % FOLDS == fold
-        for place, size in enumerate(sizes):
-            columns = _of(known, asked.take(rows), place, int(size))
-            found[rows, place] = np.stack(list(columns), axis=1)
+        for index, size in enumerate(sizes):
+            columns = _of(known, asked.take(rows), index, int(size))
+            found[rows, index] = np.stack(list(columns), axis=1)
     return found.reshape(len(found), -1)
 
 
-def _of(known: Samples, asked: Samples, place: int, size: int) -> Iterator[np.ndarray]:
-    target, newest = asked.targets[:, place], asked.newest[:, :, place]
+def _of(known: Samples, asked: Samples, index: int, size: int) -> Iterator[np.ndarray]:
+    target, newest = asked.targets[:, index], asked.newest[:, :, index]
     clicks = known.labels > 0.5
-    shown = np.bincount(known.targets[:, place], minlength=size)
-    taken = np.bincount(known.targets[clicks, place], minlength=size)
+    shown = np.bincount(known.targets[:, index], minlength=size)
+    taken = np.bincount(known.targets[clicks, index], minlength=size)
     yield np.log1p(taken[target])
     share = (taken + SMOOTHING * clicks.mean()) / (shown + SMOOTHING)
     yield share[target]
-    before = known.newest[clicks][:, :, place]
-    pairs = before.astype(np.int64) * size + known.targets[clicks, place, None]
+    before = known.newest[clicks][:, :, index]
+    pairs = before.astype(np.int64) * size + known.targets[clicks, index, None]
     pairs, count = np.unique(pairs[before > 0], return_counts=True)
     if not len(pairs):
         yield from np.zeros((2, len(target)))

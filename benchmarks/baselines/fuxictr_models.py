@@ -54,8 +54,8 @@ class Rows:
             lists = table[history].combine_chunks()
             ends = np.diff(lists.offsets.to_numpy())
             padded = np.zeros((len(table), length + 1), np.int64)
-            place = np.arange(length)[None, :] >= length - ends[:, None]
-            padded[:, :-1][place] = lists.flatten().to_numpy()
+            mask = np.arange(length)[None, :] >= length - ends[:, None]
+            padded[:, :-1][mask] = lists.flatten().to_numpy()
             padded[:, -1] = table[target].to_numpy()
             self.items[target] = torch.from_numpy(padded)
 

@@ -25,7 +25,7 @@ class PlainDLRM(tf.keras.Model):
         numbers, ids = inputs
         for layer in self.bottom:
             numbers = layer(numbers)
-        vectors = [table(ids[:, place]) for place, table in enumerate(self.tables)]
+        vectors = [table(ids[:, index]) for index, table in enumerate(self.tables)]
         stacked = tf.stack([numbers, *vectors], axis=1)
         products = tf.matmul(stacked, stacked, transpose_b=True)
         flat = tf.reshape(products, [-1, self.count**2])

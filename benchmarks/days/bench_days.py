@@ -188,10 +188,10 @@ class Days:
             if day % scratch_every and day != self.count - 1:
                 missing = [name for name in missing if ARMS[name].is_warm]
             trained = {name: self.train(name, day) for name in missing}
-            places = {name: checkpoints for name, (checkpoints, _, _) in trained.items()}
-            if not places:
+            trained_until = {name: checkpoints for name, (checkpoints, _, _) in trained.items()}
+            if not trained_until:
                 continue
-            for name, auc in aucs_of_next_day(self.dataset(day + 1), places).items():
+            for name, auc in aucs_of_next_day(self.dataset(day + 1), trained_until).items():
                 _, dataset, spent = trained[name]
                 made = self.preprocessing(dataset) if spent.cpu else 0.0
                 self._add(Outcome(day, name, auc, spent.cpu, made, spent.wall / 60))

@@ -28,8 +28,8 @@ def aucs_of_next_day(dataset: Path, checkpoints: Mapping[str, Path]) -> dict[str
     """
     opened = DatasetDirectory.open(dataset)
     # One that did not change is scored once.
-    models = {place: open_judged(place) for place in dict.fromkeys(checkpoints.values())}
-    counts = {place: AUC() for place in models}
+    models = {path: open_judged(path) for path in dict.fromkeys(checkpoints.values())}
+    counts = {path: AUC() for path in models}
     names = dict.fromkeys(n for model in models.values() for n in model.columns.names)
     label = opened.channels[LABEL][0]
     for model in models.values():
@@ -39,9 +39,9 @@ def aucs_of_next_day(dataset: Path, checkpoints: Mapping[str, Path]) -> dict[str
             batch = SampleBatch(*given)
             columns = {name: values.numpy() for name, values in batch.columns.items()}
             labels = batch.labels.numpy().reshape(-1) > 0.5
-            for place, model in models.items():
-                counts[place].update_state(labels, model.score(columns))
-    return {name: _value(counts[place]) for name, place in checkpoints.items()}
+            for path, model in models.items():
+                counts[path].update_state(labels, model.score(columns))
+    return {name: _value(counts[path]) for name, path in checkpoints.items()}
 
 
 def auc_of_chance(log: str, world: str, day: int, drift: float) -> float:

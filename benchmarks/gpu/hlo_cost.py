@@ -284,9 +284,9 @@ class Program:
             wanted = min(asked[one.name], one.count)
             if not wanted:
                 continue
-            for place, operand in enumerate(one.operands):
+            for index, operand in enumerate(one.operands):
                 whole = instructions[operand].count
-                asked[operand] += self._asked(one, place, wanted, whole, instructions)
+                asked[operand] += self._asked(one, index, wanted, whole, instructions)
         return {
             one.number: min(asked[one.name], one.count)
             for one in instructions.values()
@@ -296,23 +296,23 @@ class Program:
     def _asked(
         self,
         one: Instruction,
-        place: int,
+        index: int,
         wanted: float,
         whole: int,
         others: dict[str, Instruction],
     ) -> float:
         """How much of an operand is asked for where so much of the result is."""
         if one.opcode == "fusion":
-            return self._reads(one.called("calls")[0]).get(place, 0.0)
+            return self._reads(one.called("calls")[0]).get(index, 0.0)
         if one.opcode in ("tuple", "get-tuple-element"):
             return whole
         if one.opcode in ("slice", "dynamic-slice"):
-            return wanted if place == 0 else 1
+            return wanted if index == 0 else 1
         if one.opcode == "dynamic-update-slice":
-            return (0, whole, 1)[min(place, 2)]
-        if one.opcode == "gather" and place == 0:
+            return (0, whole, 1)[min(index, 2)]
+        if one.opcode == "gather" and index == 0:
             return wanted
-        if one.opcode == "scatter" and place == 0:
+        if one.opcode == "scatter" and index == 0:
             return min(whole, others[one.operands[-1]].count)
         if one.opcode == "scatter":
             return whole
@@ -334,4 +334,4 @@ def _flops(one: Instruction, others: dict[str, Instruction]) -> float:
     else:
         return 0.0
     left = others[one.operands[0]].arrays[0]
-    return 2.0 * one.arrays[0].count * math.prod(left.sizes[place] for place in summed)
+    return 2.0 * one.arrays[0].count * math.prod(left.sizes[index] for index in summed)

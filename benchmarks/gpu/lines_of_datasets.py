@@ -63,7 +63,7 @@ def precision_line(root: Path):
 
 
 def preprocess(
-    root: Path, place: str, *size: object, layout: str = "samples", **variables: str
+    root: Path, folder: str, *size: object, layout: str = "samples", **variables: str
 ) -> float:
     """Preprocess synthetic logs of Amazon Books' form, and return the seconds."""
     raw = root / f"raw of {' '.join(map(str, size))}"
@@ -71,7 +71,7 @@ def preprocess(
         run(PROGRAM, "data", "synthesize", "--output", raw, *size)
     words = (PROGRAM, "preprocess", "amazon-books", "--amazon_dataset_path", raw)
     return run(
-        *words, "--output_path", root / place, "--overwrite", "--layout", layout, **variables
+        *words, "--output_path", root / folder, "--overwrite", "--layout", layout, **variables
     )
 
 

@@ -22,7 +22,7 @@ class AUCOfUsers(NamedTuple):
         """Compute both, exactly; equal scores count half.
 
         The rows of a user hang together, so the sum of a user's rows is one observation (Obuchowski
-        1997): a click's place among the others, and the other way round, less the AUC.
+        1997): a click's rank among the others, and the other way round, less the AUC.
 
         >>> AUCOfUsers.of(np.array([1, 1, 2, 2]), np.array([1, 0, 1, 0]), np.array([3, 1, 2, 2]))
         AUCOfUsers(auc=0.875, influence=array([ 0.125, -0.125]))
@@ -34,15 +34,15 @@ class AUCOfUsers(NamedTuple):
         """
         clicks = labels > 0.5
         scores = np.asarray(scores, np.float64)
-        place = np.empty(len(scores))  # the share of the other kind that a row is above
+        above = np.empty(len(scores))  # the share of the other kind that a row is above
         ranks = rankdata(scores)
         for kind in (clicks, ~clicks):
-            place[kind] = (ranks[kind] - rankdata(scores[kind])) / np.count_nonzero(~kind)
-        auc = float(place[clicks].mean())
-        place = np.where(clicks, place - auc, 1 - auc - place)
-        place /= np.where(clicks, np.count_nonzero(clicks), np.count_nonzero(~clicks))
+            above[kind] = (ranks[kind] - rankdata(scores[kind])) / np.count_nonzero(~kind)
+        auc = float(above[clicks].mean())
+        above = np.where(clicks, above - auc, 1 - auc - above)
+        above /= np.where(clicks, np.count_nonzero(clicks), np.count_nonzero(~clicks))
         _, user = np.unique(users, return_inverse=True)
-        return cls(auc, np.bincount(user, place))
+        return cls(auc, np.bincount(user, above))
 
 
 def standard_error(influence: Array) -> float:

@@ -34,8 +34,8 @@ def write_log(path: Path, items: int, users: int, seed: int = 1) -> None:
     categories = max(FAVOURITES, items // PER_CATEGORY)
     favourites = random.integers(0, categories, (users, FAVOURITES))
     category = favourites[user, random.integers(0, FAVOURITES, rows)]
-    place = (PER_CATEGORY * random.random(rows) ** 3).astype(np.int64)
-    item = np.minimum(category * PER_CATEGORY + place, items - 1)
+    number = (PER_CATEGORY * random.random(rows) ** 3).astype(np.int64)
+    item = np.minimum(category * PER_CATEGORY + number, items - 1)
     every = random.choice(rows, items, replace=False)
     item[every] = np.arange(items)
     table = {

@@ -31,8 +31,8 @@ def fill(address: str) -> float:
             items = random.Random(user).choices(range(1_000_000), k=LENGTH)
             filling.append(
                 [
-                    Interaction(as_text(f"U{user}"), as_text(f"B{item:07d}"), 1_700_000_000 + place)
-                    for place, item in enumerate(items)
+                    Interaction(as_text(f"U{user}"), as_text(f"B{item:07d}"), 1_700_000_000 + index)
+                    for index, item in enumerate(items)
                 ]
             )
     return time.perf_counter() - started

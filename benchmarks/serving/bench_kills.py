@@ -39,7 +39,7 @@ from merlin_sim.serving.workers.protocol import processes_of
 EVENTS = 256
 
 
-def make_servable(place: Path) -> Servable:
+def make_servable(directory: Path) -> Servable:
     """Export a small SIM with random weights."""
     names = ("click", "user", "book", "kind", "books", "kinds", "books_not", "kinds_not")
     sizes = dict(zip(names, (None, 500, 2000, 50, 2000, 50, 2000, 50), strict=True))
@@ -56,9 +56,9 @@ def make_servable(place: Path) -> Servable:
     }
     sources = {m: (Chunk("parquet", names, (f"{m}.parquet",)),) for m in ("train", "test")}
     spec = FeatureSpec(features, sources, channels, {})
-    dataset = DatasetDirectory(place, spec, to_merlin_schema(spec))
+    dataset = DatasetDirectory(directory, spec, to_merlin_schema(spec))
     model = build_model("sim", dataset.schema, embedding_dim=16, long_seq_length=90, top_k=50)
-    return Servable.open(export_model(model, dataset, place / "servable", checkpoint={}))
+    return Servable.open(export_model(model, dataset, directory / "servable", checkpoint={}))
 
 
 def make_events() -> list[dict[str, Any]]:
@@ -81,7 +81,7 @@ class Client(threading.Thread):
     def __init__(self, port: int, bodies: list[bytes], expected: Any, first: int) -> None:
         """Begin nothing yet."""
         super().__init__()
-        self.port, self.bodies, self.expected, self.place = port, bodies, expected, first
+        self.port, self.bodies, self.expected, self.index = port, bodies, expected, first
         self.ending = threading.Event()
         self.times: list[tuple[float, float]] = []
         self.lost: list[str] = []
@@ -91,16 +91,16 @@ class Client(threading.Thread):
         """Ask until it is told to end."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         while not self.ending.is_set():
-            self.place = (self.place + 7) % len(self.bodies)
+            self.index = (self.index + 7) % len(self.bodies)
             begin = time.monotonic()
             try:
-                connection.request("POST", "/v2/models/events/infer", self.bodies[self.place])
+                connection.request("POST", "/v2/models/events/infer", self.bodies[self.index])
                 response = connection.getresponse()
                 content = response.read()
                 if response.status != 200:
                     raise OSError(f"{response.status} {content[:200]!r}")
                 scores = json.loads(content)["outputs"][0]["data"]
-                self.wrong += bool(np.abs(scores - self.expected[self.place]).max() > 1e-5)
+                self.wrong += bool(np.abs(scores - self.expected[self.index]).max() > 1e-5)
             except (OSError, http.client.HTTPException) as error:
                 self.lost.append(repr(error))
                 connection.close()

@@ -62,24 +62,26 @@ class HistoryCounts(ConfiguredBlock):
 
         Args:
             target: The candidates' features, each [users, candidates].
-            history: The same of each position, by the same names, each [users, places].
-            real: Which places hold a position: [users, places], bool.
+            history: The same of each position, by the same names, each [users, positions].
+            real: Which positions are not padding: [users, positions], bool.
             ends: Where what a candidate sees ends, [users, candidates], int32; None where all see
                 the whole.
         """
         users, candidates = sizes(next(iter(target.values())))
-        places = sizes(real)[1]
-        ends = tf.fill([users, candidates], places) if ends is None else ends
-        # The windows' first places and their common end, as places of a running count.
+        length = sizes(real)[1]
+        ends = tf.fill([users, candidates], length) if ends is None else ends
+        # The windows' first positions and their common end, as indices of a running count.
         first = [ends - window for window in self._all_windows]
-        bounds = tf.clip_by_value(tf.stack([*first, ends], axis=-1), 0, places)
+        bounds = tf.clip_by_value(tf.stack([*first, ends], axis=-1), 0, length)
         running = tf.repeat(_running(real)[:, tf.newaxis], candidates, axis=1)
         positions = self._in_windows(running, bounds)  # [users, candidates, windows]
         lengths = tf.constant(self._all_windows, tf.float32)
         numbers = []
         for name, ids in target.items():
             known = tf.where(real, history[name], -1)  # padding equals nothing
-            same = known[:, tf.newaxis, :] == ids[:, :, tf.newaxis]  # [users, candidates, places]
+            same = (
+                known[:, tf.newaxis, :] == ids[:, :, tf.newaxis]
+            )  # [users, candidates, positions]
             count = self._in_windows(_running(same), bounds)
             numbers.append(tf.math.log1p(count) / tf.math.log1p(lengths))
             numbers.append(tf.math.divide_no_nan(count, positions))
@@ -94,8 +96,8 @@ class HistoryCounts(ConfiguredBlock):
 
     def _recency(self, same: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
         """Return how recent the newest occurrence is: [users, candidates, 1]."""
-        places = tf.range(1, sizes(same)[2] + 1)
-        before = tf.where(same & (places <= ends[:, :, tf.newaxis]), places, 0)
+        positions = tf.range(1, sizes(same)[2] + 1)
+        before = tf.where(same & (positions <= ends[:, :, tf.newaxis]), positions, 0)
         newest = tf.reduce_max(before, axis=-1)
         age = ends - newest
         is_seen = (newest > 0) & (age < self.length)
@@ -104,7 +106,7 @@ class HistoryCounts(ConfiguredBlock):
 
 
 def _running(marks: tf.Tensor) -> tf.Tensor:
-    """Count marks up to each place, from none: [..., places] -> [..., places + 1], float32."""
+    """Count marks before each index, and all: [..., length] -> [..., length + 1], float32."""
     count = tf.cumsum(tf.cast(marks, tf.float32), axis=-1)
     return tf.concat([tf.zeros_like(count[..., :1]), count], axis=-1)
 
@@ -132,7 +134,7 @@ class HistorySimilarity(ConfiguredBlock):
     >>> similarity = HistorySimilarity()
     >>> history = tf.constant([[[1.0, 0.0], [3.0, 0.0], [0.0, 1.0]]])
     >>> found = similarity(tf.constant([[[2.0, 0.0]]]), history, tf.ones([1, 1, 3], tf.bool))
-    >>> {place: round(float(x), 2) for place, x in enumerate(found[0, 0]) if x > 0}
+    >>> {index: round(float(x), 2) for index, x in enumerate(found[0, 0]) if x > 0}
     {10: 0.69, 20: 1.1}
     """
 

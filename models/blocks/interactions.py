@@ -43,10 +43,10 @@ class CrossLayers(ConfiguredBlock):
     def build(self, input_shape: Any) -> None:
         """Create the weights for inputs of [batch, dim]."""
         dim = int(input_shape[-1])
-        for place in range(self.layers):
+        for layer in range(self.layers):
             if self.rank is not None:
-                self.u.append(self._dense(f"u_{place}", dim, self.rank, use_bias=False))
-            self.v.append(self._dense(f"v_{place}", self.rank or dim, dim))
+                self.u.append(self._dense(f"u_{layer}", dim, self.rank, use_bias=False))
+            self.v.append(self._dense(f"v_{layer}", self.rank or dim, dim))
         super().build(input_shape)
 
     def _dense(self, name: str, dim: int, units: int, **kwargs: Any) -> tf.keras.layers.Dense:
@@ -58,8 +58,8 @@ class CrossLayers(ConfiguredBlock):
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Cross: [batch, dim] -> [batch, dim]."""
         crossed = inputs
-        for place, v in enumerate(self.v):
-            projected = crossed if self.rank is None else self.u[place](crossed)
+        for layer, v in enumerate(self.v):
+            projected = crossed if self.rank is None else self.u[layer](crossed)
             crossed = inputs * v(projected) + crossed
         return crossed
 
@@ -84,7 +84,7 @@ class DotInteraction(Block):
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Multiply all pairs: [batch, vectors, dim] -> [batch, vectors x (vectors - 1) / 2]."""
         count, pairs = inputs.shape[1], number_of_pairs(inputs.shape[1])
-        below, pair_of = _places(count)
+        below, pair_of = _pair_indices(count)
 
         @tf.custom_gradient
         def pair_products(vectors: tf.Tensor) -> tuple[tf.Tensor, Callable[..., tf.Tensor]]:
@@ -93,7 +93,7 @@ class DotInteraction(Block):
 
             def gradient(upstream: tf.Tensor) -> tf.Tensor:
                 # A pair's gradient stands on both sides of the diagonal, which has none: one
-                # product in place of two, and nothing is added up place by place.
+                # product in place of two, and nothing is added up element by element.
                 both = tf.gather(tf.pad(upstream, [[0, 0], [0, 1]]), pair_of, axis=1)
                 return tf.matmul(tf.reshape(both, [-1, count, count]), vectors)
 
@@ -115,8 +115,8 @@ def number_of_pairs(vectors: int) -> int:
     return vectors * (vectors - 1) // 2
 
 
-def _places(count: int) -> tuple[Any, Any]:
-    """Where each pair stands in the flat matrix, and which pair stands at each place of that."""
+def _pair_indices(count: int) -> tuple[Any, Any]:
+    """The index of each pair in the flat matrix, and of each of its elements, the pair."""
     rows, columns = np.tril_indices(count, -1)
     pair_of = np.full((count, count), len(rows), np.int32)  # the diagonal: a column of zeros
     pair_of[rows, columns] = pair_of[columns, rows] = np.arange(len(rows))

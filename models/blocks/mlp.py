@@ -84,7 +84,7 @@ class HiddenLayers(ConfiguredBlock):
         """Make a product for each size, and what makes its activation."""
         policy = self._dtype_policy
         dense = dense_layers(self.hidden_dims, None, policy)
-        prelu = [PReLU(dtype=policy, name=f"prelu_{place}") for place in range(len(dense))]
+        prelu = [PReLU(dtype=policy, name=f"prelu_{index}") for index in range(len(dense))]
         return dense, prelu
 
     def build(self, input_shape: Any) -> None:
@@ -97,8 +97,8 @@ class HiddenLayers(ConfiguredBlock):
     def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Return the last hidden layer: [batch, dim] -> [batch, last of hidden_dims]."""
         hidden = inputs
-        for place, prelu in enumerate(self.prelu):
-            hidden = prelu(self.dense[place](hidden))
+        for index, prelu in enumerate(self.prelu):
+            hidden = prelu(self.dense[index](hidden))
         if self.dropout is not None:
             hidden = self.dropout(hidden, training=training)
         return hidden
@@ -178,10 +178,10 @@ class ReLULayers(HiddenLayers):
 def dense_layers(
     dims: tuple[int, ...], activation: str | None, policy: Any
 ) -> list[tf.keras.layers.Layer]:
-    """Make a layer of each size, named by its place."""
+    """Make a layer of each size, named by its index."""
     return [
-        tf.keras.layers.Dense(units, activation=activation, dtype=policy, name=f"dense_{place}")
-        for place, units in enumerate(dims)
+        tf.keras.layers.Dense(units, activation=activation, dtype=policy, name=f"dense_{index}")
+        for index, units in enumerate(dims)
     ]
 
 

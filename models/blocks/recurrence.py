@@ -12,7 +12,7 @@ from .attention import masked_softmax
 from .checks import check_dims, check_positive, check_rate
 from .mlp import PReLU, affine, build_in_turn, dense_layers
 from .serialization import ConfiguredBlock, register_block
-from .shapes import Size, as_rows, beside_candidates, gather_places, is_one, sharing_of, sizes
+from .shapes import Size, as_rows, beside_candidates, gather_or_zero, is_one, sharing_of, sizes
 
 
 @register_block
@@ -272,7 +272,7 @@ class InterestEvolution(ConfiguredBlock):
         candidates: tf.Tensor,
         short_history: tf.Tensor,
         short_mask: tf.Tensor,
-        places: tf.Tensor | None = None,
+        in_span: tf.Tensor | None = None,
     ) -> Evolution:
         """Follow the interest through the short history.
 
@@ -281,7 +281,7 @@ class InterestEvolution(ConfiguredBlock):
             short_history: [users, windows, short, dim], with a window for each candidate, or one
                 for several that follow each other, or for all of a user; zeros at padded positions.
             short_mask: [users, windows, short], bool; True where a position is real.
-            places: [users, windows, short], int32, for one pass over a span: where each window
+            in_span: [users, windows, short], int32, for one pass over a span: where each window
                 is in it. History and mask are then those of the span, [users, 1, span, ...],
                 and so are the states that are returned.
         """
@@ -292,9 +292,9 @@ class InterestEvolution(ConfiguredBlock):
         states = self.gru(positions)  # short x [users x windows, units]
         shape = [users, sizes(short_mask)[1], self.units]
         whole = [tf.reshape(state, shape) for state in states]
-        if places is not None:
-            states = self._of_windows(states, places)
-            short_mask = gather_places(short_mask[:, 0], places)
+        if in_span is not None:
+            states = self._of_windows(states, in_span)
+            short_mask = gather_or_zero(short_mask[:, 0], in_span)
         windows, sharing = sizes(short_mask)[1], sharing_of(candidates, short_mask)
         item = self.item_prelu(self.item_dense(as_rows(candidates)))  # [samples, units]
         scores = self._scores(item, states, windows, sharing)
@@ -304,11 +304,11 @@ class InterestEvolution(ConfiguredBlock):
         final_state = tf.reshape(final_state, [users, count, self.units])
         return Evolution(final_state, whole)
 
-    def _of_windows(self, states: list[tf.Tensor], places: tf.Tensor) -> list[tf.Tensor]:
+    def _of_windows(self, states: list[tf.Tensor], in_span: tf.Tensor) -> list[tf.Tensor]:
         """Return the states of each window: short x [users x windows, units]."""
-        users, windows, short = sizes(places)
+        users, windows, short = sizes(in_span)
         # A product, whose gradient is one too: that of a gather adds up row by row.
-        chosen = tf.one_hot(places, len(states), dtype=self.compute_dtype)
+        chosen = tf.one_hot(in_span, len(states), dtype=self.compute_dtype)
         chosen = tf.reshape(chosen, [users, windows * short, len(states)])
         found = tf.matmul(chosen, tf.stack(states, axis=1))  # [users, windows x short, units]
         rows = tf.reshape(found, [users * windows, short, self.units])

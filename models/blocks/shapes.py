@@ -67,19 +67,19 @@ def beside_windows(of_windows: tf.Tensor, candidates: tf.Tensor) -> tf.Tensor:
     return tf.repeat(of_windows, sharing_of(candidates, of_windows), axis=1)
 
 
-def gather_places(values: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
-    """Take each user's values at some places; zeros where there is no such place.
+def gather_or_zero(values: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
+    """Take each user's values at some indices; zeros where an index is out of range.
 
-    >>> gather_places(tf.constant([[5, 6, 7]]), tf.constant([[[-1, 0], [2, 3]]])).numpy().tolist()
+    >>> gather_or_zero(tf.constant([[5, 6, 7]]), tf.constant([[[-1, 0], [2, 3]]])).numpy().tolist()
     [[[0, 5], [7, 0]]]
 
     Args:
         values: [users, length].
-        places: [users, ...], int32.
+        indices: [users, ...], int32.
     """
     last = sizes(values)[1] - 1
-    found = tf.gather(values, tf.clip_by_value(places, 0, last), batch_dims=1)
-    return tf.where((places >= 0) & (places <= last), found, tf.zeros([], values.dtype))
+    found = tf.gather(values, tf.clip_by_value(indices, 0, last), batch_dims=1)
+    return tf.where((indices >= 0) & (indices <= last), found, tf.zeros([], values.dtype))
 
 
 def as_rows(tensor: tf.Tensor) -> tf.Tensor:

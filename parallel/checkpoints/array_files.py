@@ -21,7 +21,7 @@ Array = npt.NDArray[Any]
 
 
 class IndexRange(NamedTuple):
-    """Places from ``begin`` to ``end``, the end not included."""
+    """Indices from ``begin`` to ``end``, the end not included."""
 
     begin: int
     end: int
@@ -36,7 +36,7 @@ class IndexRange(NamedTuple):
 
 
 def extents(shape: Iterable[int]) -> tuple[IndexRange, IndexRange]:
-    """Return all rows and all columns of a shape; an axis that is not there has one place.
+    """Return all rows and all columns of a shape; an axis that is not there has length 1.
 
     >>> extents([7]), extents([7, 4, 2])
     ((IndexRange(begin=0, end=7), IndexRange(begin=0, end=1)),
@@ -101,8 +101,8 @@ def find_fault(whole: Area, parts: Sequence[Area]) -> str | None:
     for part in parts:
         for asked, there in zip(part, whole, strict=True):
             if not there.begin <= asked.begin <= asked.end <= there.end:
-                return f"a part has the places {asked.begin} to {asked.end} of {there.end}"
-    # Between two neighbouring cuts all places are alike: count the parts of each such piece.
+                return f"a part has the indices {asked.begin} to {asked.end} of {there.end}"
+    # Between two neighbouring cuts all indices are alike: count the parts of each such piece.
     rows, columns = ([*whole[axis], *(c for p in parts for c in p[axis])] for axis in (0, 1))
     row_cuts, column_cuts = np.unique(rows), np.unique(columns)
     counts = np.zeros((len(row_cuts) - 1, len(column_cuts) - 1), np.int64)
@@ -133,7 +133,7 @@ ENTRY_HEADER = 30
 
 @dataclass(frozen=True)
 class StoredPart:
-    """Place of a part of an array in its file."""
+    """Where a part of an array is in its file."""
 
     file: str
     rows: IndexRange
@@ -300,7 +300,7 @@ class StoredArrays(Mapping[str, Array]):
         wanted: tuple[IndexRange, IndexRange],
         result: Array,
     ) -> None:
-        """Read the rows that a part has of what is wanted into their places."""
+        """Read the rows that a part has of what is wanted into the array."""
         rows, columns = wanted[0].overlap(part.rows), wanted[1].overlap(part.columns)
         if rows.begin >= rows.end or columns.begin >= columns.end:
             return
@@ -343,8 +343,8 @@ class StoredArrays(Mapping[str, Array]):
             )
         if entry_of.compress_type != zipfile.ZIP_STORED or (by_columns and len(shape) > 1):
             raise ValueError(f"{variable} in {part.file} is not stored row by row")
-        place, form = NAME_LENGTHS
-        file.seek(entry_of.header_offset + place)
+        offset, form = NAME_LENGTHS
+        file.seek(entry_of.header_offset + offset)
         lengths = struct.unpack(form, file.read(struct.calcsize(form)))
         before = entry_of.header_offset + ENTRY_HEADER + sum(lengths)
         self._begins[part.file, key] = before + in_entry

@@ -138,26 +138,26 @@ class CheckpointStore:
             raise CheckpointError(f"{self.directory} holds no checkpoint: no such directory.")
         with _locked(store.directory, fcntl.LOCK_SH):
             names = [named] if named else self.names() if order is None else order
-            for place in [place for name in names for place in store._places(name)]:
+            for path in [path for name in names for path in store._paths(name)]:
                 try:
-                    checkpoint = read_checkpoint(place)
+                    checkpoint = read_checkpoint(path)
                     check(checkpoint)
                     return checkpoint
                 except CheckpointError as error:
-                    if named and place == store._places(named)[-1]:
+                    if named and path == store._paths(named)[-1]:
                         raise
                     say(f"{error} {'The one before' if order is None else 'Another one'} is taken.")
         raise CheckpointError(f"{self.directory} holds no checkpoint that can be used.")
 
-    def _places(self, name: str) -> list[Path]:
-        places = [self.directory / name, self.directory / (name + REPLACED)]
-        return [place for place in places if place.exists()] or places[:1]
+    def _paths(self, name: str) -> list[Path]:
+        paths = [self.directory / name, self.directory / (name + REPLACED)]
+        return [path for path in paths if path.exists()] or paths[:1]
 
     def _auc(self, name: str) -> tuple[str | None, float | None]:
         """Return the mapping by which a checkpoint is judged, and its AUC where it has one."""
-        for place in self._places(name):
+        for path in self._paths(name):
             with contextlib.suppress(CheckpointError):
-                facts = read_facts(place)
+                facts = read_facts(path)
                 auc, of = facts.get(AUC), facts.get(AUC_OF)
                 is_number = isinstance(auc, int | float) and math.isfinite(auc)
                 return of, auc if is_number and of is not None else None

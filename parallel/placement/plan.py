@@ -130,8 +130,8 @@ class Cut(Enum):
 
 
 @dataclass(frozen=True)
-class Placed:
-    """A table and its places."""
+class TableShards:
+    """A table and its shards."""
 
     table: Table
     shards: tuple[Shard, ...] = ()
@@ -161,15 +161,15 @@ class Plan:
     """Placement of all tables."""
 
     ranks: int
-    tables: tuple[Placed, ...]
+    tables: tuple[TableShards, ...]
 
     @cached_property
-    def by_name(self) -> dict[str, Placed]:
-        """Table -> its places."""
+    def by_name(self) -> dict[str, TableShards]:
+        """Table -> its shards."""
         return {placed.table.name: placed for placed in self.tables}
 
     @property
-    def spread(self) -> tuple[Placed, ...]:
+    def spread(self) -> tuple[TableShards, ...]:
         """The tables that not every rank has."""
         return tuple(placed for placed in self.tables if placed.shards)
 

@@ -26,10 +26,10 @@ from .plan import (
     ID,
     ROW_SLOTS,
     Cut,
-    Placed,
     Plan,
     Shard,
     Table,
+    TableShards,
     Wanted,
     gradient_bytes,
     shown_size,
@@ -59,7 +59,7 @@ def rank_bytes(plan: Plan, rank: int, wanted: Wanted, on_host: bool = False) -> 
     return sum(part_costs(placed, rank, wanted).held for placed in held)
 
 
-def part_costs(placed: Placed, rank: int, wanted: Wanted) -> Costs:
+def part_costs(placed: TableShards, rank: int, wanted: Wanted) -> Costs:
     """Return the bytes of a rank's part of one table."""
     shard = placed.of_rank(rank)
     gradient = gradient_bytes(shard, wanted.optimizer, wanted.samples * placed.table.lookups)
@@ -83,7 +83,7 @@ def bytes_between(plan: Plan, samples: int) -> Bytes:
     return sent
 
 
-def _add(sent: Bytes, placed: Placed, own: int) -> None:
+def _add(sent: Bytes, placed: TableShards, own: int) -> None:
     table, ranks = placed.table, len(sent)
     distinct = min(own * table.lookups, table.rows)
     others = 1 - np.eye(ranks)
@@ -97,7 +97,7 @@ def _add(sent: Bytes, placed: Placed, own: int) -> None:
         sent[shard.rank, :] += others[shard.rank, :] * vectors
 
 
-def bytes_to_host(placed: Placed, rank: int, samples: int) -> float:
+def bytes_to_host(placed: TableShards, rank: int, samples: int) -> float:
     """Return what travels in a step between a device and a rank's part that is in host memory.
 
     Ids and gradients there, vectors back; counted as :func:`bytes_between` does.
@@ -125,18 +125,18 @@ def move_to_host(plan: Plan, wanted: Wanted) -> Plan:
     return replace(plan, tables=tuple(tables))
 
 
-def _crowded_out(plan: Plan, rank: int, wanted: Wanted) -> list[Placed]:
+def _crowded_out(plan: Plan, rank: int, wanted: Wanted) -> list[TableShards]:
     """Return the tables of which a rank's part moves."""
 
-    def held(placed: Placed) -> int:
+    def held(placed: TableShards) -> int:
         return part_costs(placed, rank, wanted).held
 
-    def worth(placed: Placed) -> float:
+    def worth(placed: TableShards) -> float:
         return held(placed) / bytes_to_host(placed, rank, wanted.samples)
 
     over = rank_bytes(plan, rank, wanted) - wanted.for_tables
     room = wanted.for_host_tables
-    moved: list[Placed] = []
+    moved: list[TableShards] = []
     own = [placed for placed in plan.tables if placed.of_rank(rank).rows]
     for placed in sorted(own, key=lambda placed: (-worth(placed), placed.table.name)):
         if over > 0 and held(placed) <= room:
@@ -165,13 +165,13 @@ class DoesNotFit(MerlinSimError):
 
 
 def make_plan(tables: list[Table], wanted: Wanted) -> Plan:
-    """Place every table."""
+    """Assign every table to ranks."""
     if wanted.cut == Cut.COLUMNS.value and wanted.optimizer in ROW_SLOTS:
         raise MerlinSimError(
             f"tables cannot be cut by columns under {wanted.optimizer}, which keeps one number of "
             "a whole row: cut them by rows."
         )
-    plans = [_place(tables, wanted, pieces_of) for pieces_of in PIECES]
+    plans = [_assign(tables, wanted, pieces_of) for pieces_of in PIECES]
     fitting = [plan for plan in plans if _most(plan, wanted) <= wanted.for_tables]
     if fitting:
         even = (plan for plan in fitting if _most(plan, wanted) <= EVEN * _mean(plan, wanted))
@@ -188,7 +188,7 @@ def make_plan(tables: list[Table], wanted: Wanted) -> Plan:
 
 def least_memory(tables: list[Table], wanted: Wanted) -> int:
     """Return the least that the fullest rank has to hold on its device."""
-    return min(_most(_place(tables, wanted, pieces_of), wanted) for pieces_of in PIECES)
+    return min(_most(_assign(tables, wanted, pieces_of), wanted) for pieces_of in PIECES)
 
 
 def what_would_fit(tables: list[Table], wanted: Wanted) -> list[str]:
@@ -215,7 +215,7 @@ def what_would_fit(tables: list[Table], wanted: Wanted) -> list[str]:
 def least_host_memory(tables: list[Table], wanted: Wanted) -> int | None:
     """Return what the fullest rank has to hold in host memory; None where that would not help."""
     boundless = replace(wanted, host_memory=math.inf)
-    plans = [_place(tables, boundless, pieces_of) for pieces_of in PIECES]
+    plans = [_assign(tables, boundless, pieces_of) for pieces_of in PIECES]
     fitting = [plan for plan in plans if _most(plan, boundless) <= wanted.for_tables]
     held = [
         max(rank_bytes(plan, rank, wanted, on_host=True) for rank in range(plan.ranks))
@@ -237,8 +237,8 @@ def _mean(plan: Plan, wanted: Wanted) -> float:
     return sum(rank_bytes(plan, rank, wanted) for rank in range(plan.ranks)) / plan.ranks
 
 
-def _place(tables: list[Table], wanted: Wanted, pieces_of: int) -> Plan:
-    """Place tables in pieces of at most an even share over ``pieces_of``."""
+def _assign(tables: list[Table], wanted: Wanted, pieces_of: int) -> Plan:
+    """Assign tables to ranks in pieces of at most an even share over ``pieces_of``."""
     everywhere = {table.name for table in tables if _is_replicated(table, wanted)}
     moved = [table for table in tables if table.name not in everywhere]
     weights = sum(table.weights for table in moved) or 1
@@ -253,7 +253,7 @@ def _place(tables: list[Table], wanted: Wanted, pieces_of: int) -> Plan:
         for shard in shards[table.name]:
             part = shard.weights / table.weights
             load[shard.rank] += shard.weights / weights + part * _numbers(table, wanted) / numbers
-    placed = tuple(Placed(table, shards.get(table.name, ())) for table in tables)
+    placed = tuple(TableShards(table, shards.get(table.name, ())) for table in tables)
     return move_to_host(Plan(wanted.ranks, placed), wanted)
 
 

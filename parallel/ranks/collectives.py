@@ -95,7 +95,7 @@ def average_gradients(
         ranks: the run.
         fp16_compression: send float16.
         dense_tables: turn gradients of tables into whole tables first.
-        own: places of the gradients of what is on no other rank.
+        own: indices of the gradients of what is on no other rank.
     """
     if ranks.size == 1:
         return gradients, extra
@@ -113,7 +113,7 @@ def average_gradients(
         )
     else:
         # Beside the group, it would be fused with it or not, as time has it. From three ranks on
-        # the order of a sum depends on the place in what is fused: bits would differ by chance.
+        # the order of a sum depends on the position in what is fused: bits would differ by chance.
         *reduced, extra = hvd.grouped_allreduce([*(sent[i] for i in dense), extra], op=hvd.Average)
     for i, gradient in zip(dense, reduced, strict=True):
         averaged[i] = gradient

@@ -29,10 +29,10 @@ def take(gpus: Gpus, local: LocalRank) -> str | None:
     if is_taken():
         return os.environ[_TAKEN]
     if len(gpus.visible) == 1 and _dealt_out_by_slurm(local):
-        return _see_only(gpus.visible[0].place)
+        return _see_only(gpus.visible[0].device_id)
     if local.size > len(gpus.visible):
         return None
-    return _see_only(gpus.visible[local.rank].place)
+    return _see_only(gpus.visible[local.rank].device_id)
 
 
 def is_taken() -> bool:
@@ -41,10 +41,10 @@ def is_taken() -> bool:
     return taken is not None and taken == os.environ.get(VISIBLE)
 
 
-def _see_only(place: str) -> str:
+def _see_only(device_id: str) -> str:
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # NVML's order, by which it was chosen
-    os.environ[VISIBLE] = os.environ[_TAKEN] = place
-    return place
+    os.environ[VISIBLE] = os.environ[_TAKEN] = device_id
+    return device_id
 
 
 def _dealt_out_by_slurm(local: LocalRank) -> bool:

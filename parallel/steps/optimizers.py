@@ -384,11 +384,11 @@ def make_optimizer(
 
 
 def _zeros(variable: tf.Variable, name: str, columns: int | None = None) -> tf.Variable:
-    place = variable.name.partition(":")[0]
+    owner = variable.name.partition(":")[0]
     shape = variable.shape if columns is None else [variable.shape[0], columns]
     with tf.device(variable.device):
         zeros = tf.zeros(shape, variable.dtype)
-        return tf.Variable(zeros, trainable=False, name=f"{place}/{name}")
+        return tf.Variable(zeros, trainable=False, name=f"{owner}/{name}")
 
 
 def find_optimizer(given: Any, variables: list[tf.Variable]) -> Any:
@@ -465,11 +465,11 @@ class HeldRows:
                 held.append((variable, tf.boolean_mask(indices, indices < rows)))
             elif rows:
                 held.append((variable, tf.range(rows)))
-        before = [tf.gather(variable, places) for variable, places in held]
+        before = [tf.gather(variable, chosen) for variable, chosen in held]
         with tf.control_dependencies(before):
             apply()
-        for (variable, places), were in zip(held, before, strict=True):
+        for (variable, chosen), were in zip(held, before, strict=True):
             with tf.device(variable.device):
-                moved = tf.gather(variable, places) - were
+                moved = tf.gather(variable, chosen) - were
                 kept = were + self.rate * moved if self.rate else were
-                variable.scatter_update(tf.IndexedSlices(kept, places))
+                variable.scatter_update(tf.IndexedSlices(kept, chosen))

@@ -61,8 +61,8 @@ def added_up(gradient: Any) -> Any:
     """
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
-    rows, places = tf.unique(gradient.indices)
-    values = tf.math.unsorted_segment_sum(gradient.values, places, tf.size(rows))
+    rows, indices = tf.unique(gradient.indices)
+    values = tf.math.unsorted_segment_sum(gradient.values, indices, tf.size(rows))
     return tf.IndexedSlices(values, rows, gradient.dense_shape)
 
 

@@ -105,7 +105,7 @@ def _gpus(gpus: Gpus) -> list[Diagnosis]:
     """What the driver says, before anything has tried to use it."""
     if not gpus.driver:
         return [Diagnosis("GPU", f"none: {gpus.problem}")]
-    names = ", ".join(f"{gpu.place}: {gpu.name}" for gpu in gpus.visible) or "none visible"
+    names = ", ".join(f"{gpu.device_id}: {gpu.name}" for gpu in gpus.visible) or "none visible"
     cuda = ".".join(map(str, gpus.cuda))
     return [Diagnosis("GPU", f"{names} (driver {gpus.driver}, CUDA {cuda})")]
 

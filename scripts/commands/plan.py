@@ -8,7 +8,7 @@ import click
 import numpy as np
 
 from ...foundation.exceptions import MerlinSimError
-from ...parallel.placement.plan import Cut, Placed, Plan, Wanted, shown_size
+from ...parallel.placement.plan import Cut, Plan, TableShards, Wanted, shown_size
 from ...parallel.placement.planner import (
     Costs,
     bytes_between,
@@ -79,14 +79,14 @@ def _print_tables(plan: Plan, wanted: Wanted) -> None:
     print_table(head, rows)
 
 
-def _held(placed: Placed, wanted: Wanted) -> Costs:
+def _held(placed: TableShards, wanted: Wanted) -> Costs:
     """Add up the parts of a table; of one that is on every rank, count one."""
     ranks = {0} if placed.cut is Cut.REPLICATED else {shard.rank for shard in placed.shards}
     parts = [part_costs(placed, rank, wanted) for rank in ranks]
     return Costs(*(sum(sizes) for sizes in zip(*parts)))  # noqa: B905
 
 
-def _where(placed: Placed) -> str:
+def _where(placed: TableShards) -> str:
     """Say where a table is.
 
     >>> from ...parallel.placement.plan import Table
@@ -117,8 +117,8 @@ def _print_ranks(plan: Plan, wanted: Wanted) -> None:
         travel = (sent[rank].sum(), sent[:, rank].sum())
         sizes = (*parts, *held[: 2 if wanted.host_memory else 1], *travel)
         rows.append([str(rank), *map(shown_size, sizes)])
-    places = ["device", "host"] if wanted.host_memory else ["in all"]
-    head = ["rank", "weights", wanted.optimizer, "gradients", *places, "sends", "receives"]
+    memories = ["device", "host"] if wanted.host_memory else ["in all"]
+    head = ["rank", "weights", wanted.optimizer, "gradients", *memories, "sends", "receives"]
     print(f"Ranks, per step of {wanted.samples:,} samples")
     print_table(head, rows)
 

@@ -45,27 +45,27 @@ def readable_dataset(
         contract.check(spec)
     was_made = False
 
-    def transcode(place: Path) -> None:
+    def transcode(cache: Path) -> None:
         nonlocal was_made
         was_made = True
-        _say(f"{directory} is in {types_of(spec)}: it is brought to parquet once, in {place}.")
-        for older in older_caches(place):
+        _say(f"{directory} is in {types_of(spec)}: it is brought to parquet once, in {cache}.")
+        for older in older_caches(cache):
             _say(f"{older} is of files that have changed; nothing reads it any more.")
-        _transcode(directory, feature_spec, place)
+        _transcode(directory, feature_spec, cache)
 
-    place = parquet_cache(directory, feature_spec, spec, transcode)
+    cache = parquet_cache(directory, feature_spec, spec, transcode)
     if not was_made and local_rank().rank == 0:
-        _say(f"{directory} is read from {place}.")
-    return place, SPEC_FILE
+        _say(f"{directory} is read from {cache}.")
+    return cache, SPEC_FILE
 
 
 def _say(sentence: str) -> None:
     click.echo(f"merlin-sim: {sentence}", err=True)
 
 
-def _transcode(directory: Path, feature_spec: str, place: Path) -> None:
+def _transcode(directory: Path, feature_spec: str, cache: Path) -> None:
     """Run `merlin-sim data transcode` in a process of its own, before any setting of the run."""
-    words = ["--input", str(directory), "--feature_spec", feature_spec, "--output", str(place)]
+    words = ["--input", str(directory), "--feature_spec", feature_spec, "--output", str(cache)]
     command = [sys.executable, "-c", MERLIN_SIM, "data", "transcode", *words]
     hidden = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     process: subprocess.Popen[bytes] | None = None

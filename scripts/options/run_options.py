@@ -194,10 +194,10 @@ def settle(values: dict[str, Any]) -> dict[str, Any]:
 def readable(config: RunConfig) -> RunConfig:
     """Let a run read its dataset in a form that the feed reads."""
     contract = None if config.model_type is None else find_family(config.model_type).contract
-    place = readable_dataset(config.dataset_dir, config.feature_spec, contract)
-    if place == (config.dataset_dir, config.feature_spec):
+    source = readable_dataset(config.dataset_dir, config.feature_spec, contract)
+    if source == (config.dataset_dir, config.feature_spec):
         return config
-    return dataclasses.replace(config, read_from=place)
+    return dataclasses.replace(config, read_from=source)
 
 
 def with_validation(ctx: click.Context, config: RunConfig, has_validation: bool) -> RunConfig:

@@ -71,22 +71,22 @@ def _problems_of_options(file: StudyFile, command: click.Command) -> Iterator[Pr
     if file.command == "train":
         own["load_checkpoint_path"] = "runs go on from their own"
     known = {str(param.name): param for param in command.params if param.name not in own}
-    for place, name, values in _named_values(file):
+    for key_path, name, values in _named_values(file):
         if name in own:
             expected = f"no option that the study sets itself ({own[name]})"
-            yield Problem(file.path.name, place, expected, "one")
+            yield Problem(file.path.name, key_path, expected, "one")
         elif name == RANKS:
             for value in values:
                 if not (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
-                    yield Problem(file.path.name, place, "a positive integer", describe(value))
+                    yield Problem(file.path.name, key_path, "a positive integer", describe(value))
         elif name not in known:
             expected = f"an option of `merlin-sim {file.command}`, or {RANKS}"
-            yield Problem(file.path.name, place, expected, "an unknown name")
+            yield Problem(file.path.name, key_path, expected, "an unknown name")
         else:
             for value in values:
                 wrong = _what_is_wrong(known[name], value, command)
                 if wrong is not None:
-                    yield Problem(file.path.name, place, wrong, describe(value))
+                    yield Problem(file.path.name, key_path, wrong, describe(value))
 
 
 def _named_values(file: StudyFile) -> Iterator[tuple[tuple[str, ...], str, tuple[Any, ...]]]:

@@ -80,11 +80,11 @@ def see_columns(
                 values = columns[name]
                 values = values[values > 0] if name in lists else values
                 of_ids += np.bincount(values, minlength=len(of_ids))
-            places = None if history is None else columns[history] > 0
-            if places is not None:
-                lengths.append(places.sum(axis=1))
+            mask = None if history is None else columns[history] > 0
+            if mask is not None:
+                lengths.append(mask.sum(axis=1))
             for name, parts in numbers.items():
-                parts.append(_plain(columns[name], places if name in intervals else None))
+                parts.append(_plain(columns[name], mask if name in intervals else None))
             seen.rows += count
             report(count, count)
             if seen.rows == total:
@@ -96,12 +96,12 @@ def see_columns(
     return seen
 
 
-def _plain(values: Array, places: Array | None) -> Array:
-    """Make one number of each value: of a vector its length, of a history each place's."""
+def _plain(values: Array, mask: Array | None) -> Array:
+    """Make one number of each value: of a vector its length, of a history each position's."""
     if values.ndim == 1:
         return values.astype(np.float32)
-    if places is not None:
-        return values[places].astype(np.float32)
+    if mask is not None:
+        return values[mask].astype(np.float32)
     return np.asarray(np.linalg.norm(values.astype(np.float64), axis=1).astype(np.float32))
 
 

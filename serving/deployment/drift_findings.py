@@ -34,7 +34,7 @@ def stability_index(reference: Array, new: Array) -> float:
 
 
 def largest_distance(reference: Array, new: Array) -> float:
-    """Return Kolmogorov and Smirnov's distance of counts at the same places, in their order.
+    """Return Kolmogorov and Smirnov's distance of the counts of the same values, in their order.
 
     >>> largest_distance(np.array([1, 1, 0]), np.array([0, 1, 1]))
     0.5
@@ -55,11 +55,11 @@ def count_bins(values: Array, edges: Array) -> Array:
     return np.bincount(np.searchsorted(edges, values, "right"), minlength=len(edges) + 1)
 
 
-def count_places(reference: Array, new: Array) -> tuple[Array, Array]:
+def count_distinct(reference: Array, new: Array) -> tuple[Array, Array]:
     """Count the values of both at each different value, in their order."""
-    places, where = np.unique(np.concatenate([reference, new]), return_inverse=True)
+    distinct, where = np.unique(np.concatenate([reference, new]), return_inverse=True)
     parts = where[: len(reference)], where[len(reference) :]
-    counts = [np.bincount(part, minlength=len(places)) for part in parts]
+    counts = [np.bincount(part, minlength=len(distinct)) for part in parts]
     return counts[0], counts[1]
 
 
@@ -67,7 +67,7 @@ def by_popularity(reference: Array) -> tuple[Array, Array]:
     """Put ids in order by how often the reference has them, and into bins of equal shares.
 
     Ids that it does not have stand with the rarest: in any sample many rare ids are missing.
-    Returns the ids in their order, and the bin of each place of that order.
+    Returns the ids in their order, and the bin of each in that order.
     """
     order = np.argsort(-reference, kind="stable")
     counts = reference[order]
@@ -183,7 +183,7 @@ def values_finding(
     """Compare values that have an order, at least one of each."""
     edges = bins_of_values(reference)
     psi = stability_index(count_bins(reference, edges), count_bins(new, edges))
-    ks = largest_distance(*count_places(reference, new))
+    ks = largest_distance(*count_distinct(reference, new))
     return FeatureDrift(
         name, kind, len(reference), len(new), psi, ks,
         reference_mean=float(np.mean(reference, dtype=np.float64)),
@@ -198,12 +198,12 @@ def _ids(name: str, reference: Array, new: Array, bounds: DriftBounds) -> Featur
     unknown = [int(reference[0]), int(new[0] + new[known:].sum())]
     sides = reference[1:], new[1:known]
     order, bins = by_popularity(sides[0])
-    places = [np.append(side[order], count) for side, count in zip(sides, unknown, strict=True)]
+    counts = [np.append(side[order], count) for side, count in zip(sides, unknown, strict=True)]
     last = int(bins.max(initial=-1)) + 1
     bins = np.append(bins, last)
-    binned = [np.bincount(bins, side, last + 1) for side in places]
-    psi, ks = stability_index(*binned), largest_distance(*places)
-    totals = [int(side.sum()) for side in places]
+    binned = [np.bincount(bins, side, last + 1) for side in counts]
+    psi, ks = stability_index(*binned), largest_distance(*counts)
+    totals = [int(side.sum()) for side in counts]
     shares = [count / max(1, total) for count, total in zip(unknown, totals, strict=True)]
     reasons = _too_far(psi, ks, bounds)
     if shares[1] - shares[0] > bounds.unknown:

@@ -190,7 +190,7 @@ class Gate:
 
     @property
     def passed(self) -> bool:
-        """Whether the challenger may take the current model's place."""
+        """Whether the challenger may replace the current model."""
         return not self.reasons
 
     def _keeps_out(self, found: Judgement) -> bool:

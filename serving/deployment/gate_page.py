@@ -107,8 +107,8 @@ def _draw(gate: Gate) -> Any:
     )
     for axes, (measure, more_is_better) in zip(all_axes, MORE_IS_BETTER.items(), strict=True):
         found = [judgement for judgement in gate.judgements if judgement.measure == measure]
-        for place, judgement in enumerate(found):
-            _draw_one(axes, place, judgement)
+        for row, judgement in enumerate(found):
+            _draw_one(axes, row, judgement)
         margin = -found[0].margin if more_is_better else found[0].margin
         axes.axvline(0, color="0.6", linewidth=1)
         axes.axvline(margin, color=COLORS[1], linewidth=1, linestyle=":")
@@ -121,13 +121,13 @@ def _draw(gate: Gate) -> Any:
     return figure
 
 
-def _draw_one(axes: Any, place: int, found: Judgement) -> None:
+def _draw_one(axes: Any, row: int, found: Judgement) -> None:
     if found.interval is None or found.difference is None:
         return
     color = COLOR_OF.get(found.verdict, "0.5")
-    axes.plot(found.interval, [place, place], color=color, linewidth=2)
+    axes.plot(found.interval, [row, row], color=color, linewidth=2)
     size = 36 if found.segment == ALL else 18
-    axes.scatter([found.difference], [place], s=size, color=color, zorder=3)
+    axes.scatter([found.difference], [row], s=size, color=color, zorder=3)
 
 
 def _shown(value: float | None) -> str:

@@ -149,18 +149,18 @@ class Registry:
         verdict = None if gate is None else gate_of(gate, digest, manifest)
         with self._changing(makes=True):
             number = 1 + max(self._numbers(), default=0)
-            place = self.place(number)
-            partial = place.with_name(f".{place.name}.partial")
+            path = self.path_of(number)
+            partial = path.with_name(f".{path.name}.partial")
             try:
                 shutil.copytree(opened.path, partial)
                 read_manifest(partial)  # what was copied, not what was looked at
                 _sync_tree(partial)
-                os.rename(partial, place)
+                os.rename(partial, path)
                 version = Version(
                     number, now(), manifest["model"]["type"], manifest["merlin_sim"],
                     manifest["checkpoint"], digest, metrics, verdict,
                 )  # fmt: skip
-                self._write(place.with_suffix(".json"), {"format": FORMAT, **asdict(version)})
+                self._write(path.with_suffix(".json"), {"format": FORMAT, **asdict(version)})
             except (OSError, shutil.Error) as error:
                 reason = getattr(error, "strerror", None) or error
                 raise RegistryError(
@@ -208,7 +208,7 @@ class Registry:
             )
         return int(target.name)
 
-    def place(self, number: int) -> Path:
+    def path_of(self, number: int) -> Path:
         """Return the directory of a version's servable."""
         return self.directory / VERSIONS / f"{number:06d}"
 
@@ -219,7 +219,7 @@ class Registry:
         """
         with self._changing():
             version = self.version(number)
-            read_manifest(self.place(number))
+            read_manifest(self.path_of(number))
             if version.passed is False and not force:
                 reasons = "\n".join(f"  {reason}" for reason in (version.gate or {})["reasons"])
                 raise RegistryError(
@@ -241,7 +241,7 @@ class Registry:
                     f"{self.directory}: expected a version that was current before. Received: "
                     f"{were or 'no promotion yet'}"
                 )
-            read_manifest(self.place(were[-2]))
+            read_manifest(self.path_of(were[-2]))
             self._link(were[-2])
             self._write_promotions(were[:-1])
             return were[-2], were[-1]
@@ -260,7 +260,7 @@ class Registry:
             for number in known:
                 if number in kept:
                     continue
-                if stack.enter_context(unless_held(self.place(number))):
+                if stack.enter_context(unless_held(self.path_of(number))):
                     removed.append(number)
                 else:
                     say(f"version {number} stays: a server has it")
@@ -269,10 +269,10 @@ class Registry:
                 again = [i for i in range(1, len(left)) if left[i] == left[i - 1]]
                 self._write_promotions([n for i, n in enumerate(left) if i not in again])
             for number in removed:
-                self.place(number).with_suffix(".json").unlink()  # from here on it is no version
+                self.path_of(number).with_suffix(".json").unlink()  # from here on it is no version
             sync_directory(self.directory / VERSIONS)
             for number in removed:
-                shutil.rmtree(self.place(number), ignore_errors=True)
+                shutil.rmtree(self.path_of(number), ignore_errors=True)
         return removed
 
     def were_current(self) -> list[int]:
@@ -336,7 +336,7 @@ class Registry:
         for path in (self.directory / VERSIONS).iterdir():
             is_partial = path.name.startswith(".")
             orphan = _NAME.fullmatch(path.name) and not path.with_suffix(".json").exists()
-            if orphan and current is not None and path == self.place(current):
+            if orphan and current is not None and path == self.path_of(current):
                 continue  # its story was removed by hand; it is served all the same
             if is_partial and path.is_file():
                 path.unlink()

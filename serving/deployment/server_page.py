@@ -90,7 +90,7 @@ Parts = list[Text | PageTable | Figures]
 def server_sections(
     registry: Path | None, drift: Path | None, canary: int | None
 ) -> list[tuple[str, Parts]]:
-    """Report a registry and a report of drift; what cannot be read has a message in its place.
+    """Report a registry and a report of drift; what cannot be read has a message instead.
 
     Without a directory of the report it is looked for in the registry.
     """
@@ -99,18 +99,18 @@ def server_sections(
         sections.append(("Last gate", _or_why_not(registry, lambda: _last_gate(registry))))
         found = _or_why_not(registry, lambda: _versions(Registry(registry), canary))
         sections.append(("Versions", found))
-    place = drift or (None if registry is None else registry / DRIFT_FOLDER)
-    if place is not None:
-        sections.append(("Drift", _or_why_not(place, lambda: last_drift(place))))
+    path = drift or (None if registry is None else registry / DRIFT_FOLDER)
+    if path is not None:
+        sections.append(("Drift", _or_why_not(path, lambda: last_drift(path))))
     return sections
 
 
-def _or_why_not(place: Path, parts: Callable[[], Parts]) -> Parts:
+def _or_why_not(path: Path, parts: Callable[[], Parts]) -> Parts:
     try:
         return parts()
     except (MerlinSimError, OSError) as error:
         # The page shows no paths.
-        return [Text(str(error).replace(str(place), place.name))]
+        return [Text(str(error).replace(str(path), path.name))]
 
 
 def _last_gate(registry: Path) -> Parts:

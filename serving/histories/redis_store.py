@@ -2,7 +2,7 @@
 
 A user's history is a list, an interaction its time and its item as JSON. What has to happen at once
 is a script, which Redis runs alone; so it is one server (with replicas), not a cluster. A store is
-filled under a new number, its generation, and then takes the old one's place at once.
+filled under a new number, its generation, and then replaces the old one at once.
 
 Redis answers when an append is in its memory. That a server which was killed has it again is a
 matter of its own configuration: `appendonly yes`.
@@ -50,8 +50,8 @@ local keep = redis.call('HGET', KEYS[1], 'keep')
 local function moment(entry)
   return tonumber(string.match(entry, '^%S+')) or -math.huge
 end
-for place = 2, #ARGV, 3 do
-  local user, time, item = ARGV[place], ARGV[place + 1], ARGV[place + 2]
+for index = 2, #ARGV, 3 do
+  local user, time, item = ARGV[index], ARGV[index + 1], ARGV[index + 2]
   local history = KEYS[1] .. ':' .. generation .. ':' .. user
   local newest = redis.call('LINDEX', history, -1)
   if newest and time == 'null' then time = string.match(newest, '^%S+') end
@@ -74,9 +74,9 @@ end
 _READ = """
 local about = redis.call('HMGET', KEYS[1], 'format', 'generation')
 local found = {about[1] or ''}
-for place = 2, #ARGV do
-  local history = KEYS[1] .. ':' .. (about[2] or '') .. ':' .. ARGV[place]
-  found[place] = table.concat(redis.call('LRANGE', history, -ARGV[1], -1), '\\n')
+for index = 2, #ARGV do
+  local history = KEYS[1] .. ':' .. (about[2] or '') .. ':' .. ARGV[index]
+  found[index] = table.concat(redis.call('LRANGE', history, -ARGV[1], -1), '\\n')
 end
 return found
 """
@@ -86,8 +86,8 @@ _READ_SUMMED = """
 local about = redis.call('HMGET', KEYS[1], 'format', 'generation', 'keep')
 local newest, found = tonumber(ARGV[1]), {about[1] or ''}
 local short = math.min(newest, tonumber(about[3] or newest))
-for place = 3, #ARGV do
-  local of_user = ':' .. (about[2] or '') .. ':' .. ARGV[place]
+for index = 3, #ARGV do
+  local of_user = ':' .. (about[2] or '') .. ':' .. ARGV[index]
   local history, summary = KEYS[1] .. of_user, KEYS[1] .. ':summary' .. of_user
   local since = KEYS[1] .. ':since' .. of_user
   local kept = redis.call('HMGET', summary, 'model', 'summary', 'version')
@@ -133,7 +133,7 @@ for generation = 1, about[2] do
 end
 return count
 """
-_TAKE_PLACE = """
+_SWITCH = """
 if redis.call('GET', KEYS[2]) ~= ARGV[1] then return 'another one is filling the store' end
 local current = redis.call('HGET', KEYS[1], 'generation')
 if ARGV[2] == '' and redis.call('SCARD', KEYS[1] .. ':' .. current) > 0 then
@@ -157,8 +157,8 @@ def shown_address(address: str) -> str:
     'redis://10.0.0.7:6379/0'
     """
     scheme, _, rest = address.partition("://")
-    place = rest.partition("?")[0]
-    host, slash, path = place.partition("/") if scheme != "unix" else ("", "", place)
+    location = rest.partition("?")[0]
+    host, slash, path = location.partition("/") if scheme != "unix" else ("", "", location)
     return f"{scheme}://{host.rpartition('@')[2]}{slash}{path.rpartition('@')[2]}"
 
 
@@ -184,7 +184,7 @@ class RedisStore(HistoryStore):
         with self._errors():
             self._redis = self._client(redis, address, PATIENCE_SECONDS)
             self._append = self._redis.register_script(_APPEND)
-            self._take_place = self._redis.register_script(_TAKE_PLACE)
+            self._switch = self._redis.register_script(_SWITCH)
             self._delete = self._redis.register_script(_DELETE)
             reading = self._client(redis, address, READ_SECONDS)
             self._read = reading.register_script(_READ)
@@ -247,7 +247,7 @@ class RedisStore(HistoryStore):
     def _history(self, user: str, text: str) -> History | StoreError:
         try:
             entries = [entry.split(" ", 1) for entry in text.split("\n") if entry]
-            times, items = ([entry[place] for entry in entries] for place in (0, 1))
+            times, items = ([entry[index] for entry in entries] for index in (0, 1))
             return History(json.loads(f"[{','.join(items)}]"), json.loads(f"[{','.join(times)}]"))
         except (ValueError, IndexError) as error:
             return StoreError(f"{self.shown}: the history of {user:.60} is none: {error}.")
@@ -263,8 +263,8 @@ class RedisStore(HistoryStore):
         except StoreError as error:
             return [error for _ in users]
         return [
-            self._summed(user, *texts[4 * place : 4 * place + 4])
-            for place, user in enumerate(users)
+            self._summed(user, *texts[4 * index : 4 * index + 4])
+            for index, user in enumerate(users)
         ]
 
     def _summed(
@@ -323,7 +323,7 @@ class RedisStore(HistoryStore):
             with self._errors():
                 overwriting = "1" if overwrite else ""
                 keys = [ABOUT, FILLING]
-                if problem := self._take_place(keys=keys, args=[generation, overwriting]):
+                if problem := self._switch(keys=keys, args=[generation, overwriting]):
                     raise StoreError(f"{self.shown}: {problem}; nothing was loaded.")
         finally:
             with self._errors():

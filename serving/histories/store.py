@@ -132,7 +132,7 @@ class Reading(Protocol):
             newest: How many of each at most.
 
         Returns:
-            In the place of a user whose history cannot be read, why.
+            For a user whose history cannot be read, the error.
         """
 
     def read_summed(
@@ -182,7 +182,7 @@ class HistoryStore(Filling, Reading, Protocol):
     def load(self, overwrite: bool) -> AbstractContextManager[Filling]:
         """Fill the store: what is appended within the block is kept whole or not at all.
 
-        With ``overwrite`` in the place of what is there; else the store should be empty.
+        ``overwrite`` replaces what is there; else the store should be empty.
         """
 
     def close(self) -> None:

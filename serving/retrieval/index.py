@@ -167,10 +167,10 @@ class ItemIndex:
                 base_index_params=faiss.SearchParametersIVF(nprobe=looked_at),
             )
         with _one_thread(faiss):
-            cosines, places = self.faiss_index.search(
+            cosines, indices = self.faiss_index.search(
                 np.ascontiguousarray(queries, np.float32), count, params=parameters
             )
-        return _ids(places), cosines
+        return _ids(indices), cosines
 
     def vectors(self, ids: Ids) -> Vectors:
         """Return the vectors of items: [items, dim]."""
@@ -202,8 +202,8 @@ class ItemIndex:
             raise MerlinSimError(f"{path}: expected an index. {error}") from error
 
 
-def _ids(places: Ids) -> Ids:
-    return np.where(places < 0, -1, places + 1)
+def _ids(indices: Ids) -> Ids:
+    return np.where(indices < 0, -1, indices + 1)
 
 
 def _make_groups(faiss: Any, vectors: Vectors, groups: int, learned: Vectors) -> Any:

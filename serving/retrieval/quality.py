@@ -39,7 +39,7 @@ def recall(ranks: Ids, most: int) -> float:
 
 
 def ndcg(ranks: Ids, most: int) -> float:
-    """Return the normalised discounted cumulative gain, of one item: 1 / log2(2 + its place).
+    """Return the normalised discounted cumulative gain, of one item: 1 / log2(2 + its rank).
 
     >>> ndcg(np.array([0, 2, -1, 30]), 20)
     0.375
@@ -67,7 +67,7 @@ class HeldOutClicks:
     """Clicked rows, as ids."""
 
     histories: Ids
-    """[rows, places] Items, oldest first, 0 on the left."""
+    """[rows, positions] Items, oldest first, 0 on the left."""
     targets: Ids
     """[rows] The item that was taken."""
     users: dict[str, Ids]
@@ -193,7 +193,7 @@ class CoOccurrence:
 
 
 TOP = 20
-"""Places of an answer of which NDCG and coverage are reported."""
+"""The length of an answer of which NDCG and coverage are reported."""
 RECALLS = (20, 100, 500)
 RETRIEVED = 500
 POPULAR, CO_OCCURRENCE, INDEX = "popular items", "co-occurrence", "towers, index"
@@ -208,7 +208,7 @@ class Measured:
     ndcg: float
     coverage: float
     recalls: dict[int, float] = field(default_factory=dict)
-    """Up to as many places as it answers with."""
+    """Of the first k items, up to as many as it answers with."""
 
 
 @dataclass(frozen=True)
@@ -327,8 +327,8 @@ class Quality:
         self, name: str, answers: list[Ids], targets: Ids, recalls: tuple[int, ...] = RECALLS
     ) -> Measured:
         pairs = zip(answers, targets, strict=True)
-        places = [np.flatnonzero((answer == target) & (target > 0)) for answer, target in pairs]
-        ranks = np.array([found[0] if len(found) else -1 for found in places])
+        hits = [np.flatnonzero((answer == target) & (target > 0)) for answer, target in pairs]
+        ranks = np.array([found[0] if len(found) else -1 for found in hits])
         items = self.recommender.index.items
         found = {most: recall(ranks, most) for most in recalls}
         return Measured(name, ndcg(ranks, TOP), coverage(answers, TOP, items), found)

@@ -115,29 +115,29 @@ class Responder:
     def respond(
         self, texts: Sequence[bytes | str], counted: Sequence[bool]
     ) -> Iterator[tuple[int, AnswerFields | Exception]]:
-        """Answer requests: give a request's place and its answer, or what is wrong with it.
+        """Answer requests: give a request's index and its answer, or what is wrong with it.
 
         That is a RequestError where it is the request.
         """
         begin = time.perf_counter()
         by_version: dict[int, list[tuple[int, RecommendRequest, Question, bool]]] = {}
-        for place, read in enumerate(self._read(texts)):
+        for index, read in enumerate(self._read(texts)):
             if isinstance(read, Exception):
-                yield place, _refused(read, self.current, counted[place])
+                yield index, _refused(read, self.current, counted[index])
             else:
                 version = self._version_of(read[0].user)
-                by_version.setdefault(version, []).append((place, *read))
+                by_version.setdefault(version, []).append((index, *read))
         for version, waiting in by_version.items():
             questions = [question for _, _, question, _ in waiting]
             for which, answer in self.recommenders[version].recommend_all(questions):
-                place, asked, _, is_known = waiting[which]
+                index, asked, _, is_known = waiting[which]
                 if isinstance(answer, Exception):
-                    yield place, _refused(answer, version, counted[place])
+                    yield index, _refused(answer, version, counted[index])
                     continue
-                if counted[place]:
+                if counted[index]:
                     count_answer(version, answer, is_known, time.perf_counter() - begin)
                 by = {"version": version} if self.names_version else {}
-                yield place, {"user": asked.user, **by, **answer.to_dict()}
+                yield index, {"user": asked.user, **by, **answer.to_dict()}
 
     def _read(
         self, texts: Sequence[bytes | str]
@@ -150,15 +150,15 @@ class Responder:
                 found.append((asked, self.kept.is_known(asked.user)))
             except Exception as error:  # whatever it is, it is this request's alone
                 found.append(error)
-        sound = [place for place, one in enumerate(found) if not isinstance(one, Exception)]
-        histories = self.kept.read_all([found[place][0].user for place in sound])
-        for place, history in zip(sound, histories, strict=True):
-            asked, is_known = found[place]
+        sound = [index for index, one in enumerate(found) if not isinstance(one, Exception)]
+        histories = self.kept.read_all([found[index][0].user for index in sound])
+        for index, history in zip(sound, histories, strict=True):
+            asked, is_known = found[index]
             if isinstance(history, StoreError):
                 print(f"merlin-sim: {history}", file=sys.stderr, flush=True)
-                found[place] = UnavailableError(NOT_READ)
+                found[index] = UnavailableError(NOT_READ)
             else:
-                found[place] = asked, Question(history, asked.top, asked.facts), is_known
+                found[index] = asked, Question(history, asked.top, asked.facts), is_known
         return found
 
     def _version_of(self, user: Any) -> int:
@@ -224,23 +224,23 @@ class RecommendModel:
 
     def take(self, requests: Sequence[TritonRequest], reply: Reply) -> None:
         """Answer requests, each as soon as it can be."""
-        texts, places, counted = [], [], []
-        for place, request in enumerate(requests):
+        texts, indices, counted = [], [], []
+        for index, request in enumerate(requests):
             given = request.tensors[REQUEST]
             if given.size != 1:
-                reply(place, RequestError(f"{REQUEST}: expected one, received {given.size}"))
+                reply(index, RequestError(f"{REQUEST}: expected one, received {given.size}"))
                 continue
-            places.append(place)
+            indices.append(index)
             texts.append(given.flat[0])
             counted.append(not request.is_probe)
         unanswered = set(range(len(texts)))
         try:
             for which, fields in self.responder.respond(texts, counted):
                 unanswered.remove(which)
-                reply(places[which], _response(fields))
+                reply(indices[which], _response(fields))
         except Exception as error:  # an error of TensorFlow goes to all that wait
             for which in unanswered:
-                reply(places[which], error)
+                reply(indices[which], error)
 
     def close(self) -> None:
         """Close the store."""

@@ -166,18 +166,18 @@ class Recommender:
         begin = time.perf_counter()
         encoder = self.towers.encoder
         asked, encoded, seen = [], [], []
-        for place, question in questions:
+        for index, question in questions:
             try:
                 if question.history is None or not question.history.items:
-                    put((place, self._popular(question)))
+                    put((index, self._popular(question)))
                     continue
                 own = self._seen(question.history)
                 event = user_event(encoder, question.history, question.facts)
                 encoded.append(encoder.encode(event))
                 seen.append(own)
-                asked.append((place, question))
+                asked.append((index, question))
             except Exception as error:  # whatever it is, it is this question's alone
-                put((place, error))
+                put((index, error))
         if not asked:
             return
         try:
@@ -187,14 +187,14 @@ class Recommender:
             for _ in asked:
                 self.observe(RETRIEVE, took)
         except Exception as error:  # an error of TensorFlow goes to all that asked
-            for place, _ in asked:
-                put((place, error))
+            for index, _ in asked:
+                put((index, error))
             return
-        for i, (place, question) in enumerate(asked):
+        for i, (index, question) in enumerate(asked):
             try:
-                put((place, self._choose(question, queries[i : i + 1], seen[i], found[i])))
+                put((index, self._choose(question, queries[i : i + 1], seen[i], found[i])))
             except Exception as error:  # of this question alone
-                put((place, error))
+                put((index, error))
 
     def warm_up(self) -> None:
         """Call both models before anybody waits for them, and look all items up for the ranker.
@@ -226,9 +226,9 @@ class Recommender:
         with self._stage(ORDER):
             caps = self.facts.capped(found.ids)
             vectors = self.index.vectors(found.ids) if self.rules.diversity else None
-            places = put_in_order(scores, vectors, top, caps, self.rules.diversity)
-            keys = self.towers.catalogue.keys[found.ids[places]].tolist()
-        answer_scores: list[float | None] = [float(scores[place]) for place in places]
+            indices = put_in_order(scores, vectors, top, caps, self.rules.diversity)
+            keys = self.towers.catalogue.keys[found.ids[indices]].tolist()
+        answer_scores: list[float | None] = [float(scores[index]) for index in indices]
         return Answer(keys, answer_scores, NEAREST, looked_at, len(found.ids))
 
     @contextmanager
@@ -264,10 +264,10 @@ class Recommender:
         ])  # fmt: skip
         found: dict[int, Found] = {}
         for count in np.unique(counts).tolist():
-            places = np.flatnonzero(counts == count)
-            ids, cosines = self.index.search(queries[places], count, widening)
-            found |= dict(zip(places.tolist(), map(Found, ids, cosines), strict=True))
-        return [found[place] for place in range(len(counts))]
+            indices = np.flatnonzero(counts == count)
+            ids, cosines = self.index.search(queries[indices], count, widening)
+            found |= dict(zip(indices.tolist(), map(Found, ids, cosines), strict=True))
+        return [found[index] for index in range(len(counts))]
 
     def _filtered(
         self, question: Question, query: Vectors, seen: Ids, found: Found
@@ -282,8 +282,8 @@ class Recommender:
             looked_at = int((found.ids >= 0).sum())
             if kept.sum() >= least or looked_at == self.index.items:
                 break
-        places = np.flatnonzero(kept)[: max(self.retrieved, question.top)]
-        return Found(found.ids[places], found.cosines[places]), looked_at
+        indices = np.flatnonzero(kept)[: max(self.retrieved, question.top)]
+        return Found(found.ids[indices], found.cosines[indices]), looked_at
 
     def _popular(self, question: Question) -> Answer:
         popular = self.towers.catalogue.popular
@@ -291,6 +291,6 @@ class Recommender:
             kept = popular[self.facts.keep(popular, question.facts)]
         falling = -np.arange(len(kept), dtype=np.float32)
         with self._stage(ORDER):
-            places = put_in_order(falling, None, question.top, self.facts.capped(kept))
-            keys = self.towers.catalogue.keys[kept[places]].tolist()
+            indices = put_in_order(falling, None, question.top, self.facts.capped(kept))
+            keys = self.towers.catalogue.keys[kept[indices]].tolist()
         return Answer(keys, [None] * len(keys), POPULAR, len(popular), len(kept))

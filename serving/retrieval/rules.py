@@ -161,24 +161,26 @@ class _Reader:
         found = [self._filter(("filters", i), entry) for i, entry in enumerate(given)]
         return tuple(rule for rule in found if rule is not None)
 
-    def _filter(self, place: KeyPath, entry: Any) -> Predicate | None:
+    def _filter(self, key_path: KeyPath, entry: Any) -> Predicate | None:
         wanted = "a column and one of " + ", ".join(COMPARISONS)
         if not isinstance(entry, Mapping) or not isinstance(entry.get("column"), str):
-            self._wrong(place, wanted, entry)
+            self._wrong(key_path, wanted, entry)
             return None
         named = [key for key in entry if key != "column"]
         if len(named) != 1 or named[0] not in COMPARISONS:
-            self._wrong(place, wanted, ", ".join(map(str, entry)))
+            self._wrong(key_path, wanted, ", ".join(map(str, entry)))
             return None
         comparison, value = named[0], entry[named[0]]
         if isinstance(value, Mapping):
             if list(value) != ["user"] or not isinstance(value["user"], str):
-                self._wrong((*place, comparison), "`user` with the name of a fact", value)
+                self._wrong((*key_path, comparison), "`user` with the name of a fact", value)
                 return None
             return Predicate(entry["column"], comparison, UserFact(value["user"]))
         of_list = comparison in OF_LISTS
         if value is None or isinstance(value, list) != of_list or value == []:
-            self._wrong((*place, comparison), "a list of values" if of_list else "a value", value)
+            self._wrong(
+                (*key_path, comparison), "a list of values" if of_list else "a value", value
+            )
             return None
         return Predicate(entry["column"], comparison, value)
 
@@ -194,9 +196,11 @@ class _Reader:
                 found[str(column)] = most
         return found
 
-    def _wrong(self, place: KeyPath, expected: str, received: Any) -> None:
+    def _wrong(self, key_path: KeyPath, expected: str, received: Any) -> None:
         text = received if isinstance(received, str) and ", " in received else describe(received)
-        self.problems.append(Problem(str(self.path), place, expected, text, self.line_of(place)))
+        self.problems.append(
+            Problem(str(self.path), key_path, expected, text, self.line_of(key_path))
+        )
 
 
 def _is_number(value: Any) -> bool:
@@ -236,7 +240,7 @@ def put_in_order(
         diversity: From 0, by score alone, to 1.
 
     Returns:
-        Places among the items.
+        Indices of items.
     """
     if not caps and (diversity == 0 or vectors is None):
         return np.argsort(-scores, kind="stable")[:top]

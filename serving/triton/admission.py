@@ -119,7 +119,7 @@ at once
 
     @contextmanager
     def enter(self, length: int) -> Iterator[None]:
-        """Hold a place for a request."""
+        """Count a request while it is answered; refuse what is too much."""
         if self.requests >= self._most_requests:
             self._refused.inc()
             raise TooMuchError(

@@ -234,9 +234,9 @@ def export_model(
         dataset.spec.write(directory / SPEC_FILE)
         write_schema(schema, directory / SCHEMA_FILE)
         for source in sources:
-            place = directory / source.relative_to(dataset.path)
-            place.parent.mkdir(exist_ok=True)
-            shutil.copyfile(source, place)
+            copy = directory / source.relative_to(dataset.path)
+            copy.parent.mkdir(exist_ok=True)
+            shutil.copyfile(source, copy)
         write_manifest(directory, facts)
     return output
 

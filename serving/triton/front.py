@@ -60,7 +60,7 @@ _FORM = "application/x-www-form-urlencoded"
 # It would show a traceback for whatever is no HTTP; its sender gets a 400.
 _SILENT = logging.getLogger(f"{__name__}.aiohttp")
 _SILENT.setLevel(logging.CRITICAL)
-# Triton has statistics at the place of a model of that name.
+# Triton has statistics at the path of a model of that name.
 _MODEL = "/v2/models/{model:(?!stats(?:/|$))[A-Za-z0-9_.-]+}"
 _VERSION = _MODEL + "/versions/{version:[0-9]+}"
 

@@ -1,6 +1,6 @@
 """The Tritons of a server: one that answers, one that stands by, and one of the next version.
 
-Whatever happens to the one that answers, another takes its place: it is started, prepared and
+Whatever happens to the one that answers, another replaces it: it is started, prepared and
 watched in the same way, and gets requests when it is ready. A version is changed by that, too.
 """
 

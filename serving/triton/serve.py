@@ -186,8 +186,8 @@ class Server:
         )
         files = self._files
         with ExitStack() as stack:
-            for place in version.places:
-                stack.callback(os.close, hold(place))
+            for path in version.paths:
+                stack.callback(os.close, hold(path))
             folder = files.next_replica()
             stack.callback(files.clear, folder)
             for model in models:

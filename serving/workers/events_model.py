@@ -60,22 +60,22 @@ class EventsModel:
         """Answer requests, each of one event or more; a bad event refuses its request only."""
         taken: list[tuple[int, list[VersionedEvent]]] = []
         texts = [request.tensors[EVENT] for request in requests]
-        for place, found in enumerate(read_events(texts, self.versions.encode_all)):
+        for index, found in enumerate(read_events(texts, self.versions.encode_all)):
             try:
                 events = refuse_first(found)
                 longest = max((one.event.candidate_count for one in events), default=0)
                 self.limits.check_answer(len(events), longest)
-                taken.append((place, events))
+                taken.append((index, events))
             except Exception as error:  # of this request alone
-                reply(place, error)
-        counted = [not requests[place].is_probe for place, events in taken for _ in events]
+                reply(index, error)
+        counted = [not requests[index].is_probe for index, events in taken for _ in events]
         scores = self._score([one for _, events in taken for one in events], counted)
-        for place, events in taken:
+        for index, events in taken:
             found_scores, scores = scores[: len(events)], scores[len(events) :]
             try:
-                reply(place, _answer(requests[place], events, refuse_first(found_scores)))
+                reply(index, _answer(requests[index], events, refuse_first(found_scores)))
             except Exception as error:
-                reply(place, error)
+                reply(index, error)
 
     def close(self) -> None:
         """Report what was counted, and close what was kept."""
@@ -87,22 +87,22 @@ class EventsModel:
     def _score(
         self, asked: Sequence[VersionedEvent], counted: Sequence[bool]
     ) -> list[Scores | Exception]:
-        """Score events, each by its version; give what went wrong with it in its place."""
+        """Score events, each by its version; what fails has its error instead."""
         scores: list[Scores | Exception] = [np.zeros(0, np.float32)] * len(asked)
         for version in self.versions.all:
-            places = [place for place, one in enumerate(asked) if one.version is version]
-            if not places:
+            indices = [index for index, one in enumerate(asked) if one.version is version]
+            if not indices:
                 continue
-            events = [asked[place].event for place in places]
+            events = [asked[index].event for index in indices]
             begin = time.perf_counter()
             found = answer_apart(version.scorer.score_events, events)
-            for place, one in zip(places, found, strict=True):
-                scores[place] = one
+            for index, one in zip(indices, found, strict=True):
+                scores[index] = one
             seconds = time.perf_counter() - begin
             done = [
-                (asked[place].event, one)
-                for place in places
-                if counted[place] and not isinstance(one := scores[place], Exception)
+                (asked[index].event, one)
+                for index in indices
+                if counted[index] and not isinstance(one := scores[index], Exception)
             ]
             if done:
                 scored, of_scored = [event for event, _ in done], [one for _, one in done]
@@ -129,6 +129,6 @@ def stack(lists: Sequence[npt.NDArray[Any]], filler: float | bool) -> npt.NDArra
     """One list of each event, as rows of one length: [events, candidates]."""
     longest = max((len(row) for row in lists), default=0)
     rows = np.full((len(lists), longest), filler, lists[0].dtype if lists else np.float32)
-    for place, row in enumerate(lists):
-        rows[place, : len(row)] = row
+    for index, row in enumerate(lists):
+        rows[index, : len(row)] = row
     return rows

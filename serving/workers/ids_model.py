@@ -37,9 +37,9 @@ ROWS = Counter("merlin_sim_ids_rows", "Rows in these calls", ("version",))
 
 
 class SoundRequest(NamedTuple):
-    """A request that the model can answer, by its place among those that came together."""
+    """A request that the model can answer, by its number among those that came together."""
 
-    place: int
+    number: int
     request: IdsRequest
     is_probe: bool
 
@@ -64,13 +64,13 @@ class IdsModel:
     def take(self, requests: Sequence[TritonRequest], reply: Reply) -> None:
         """Answer requests, as many as go together in one call of the model."""
         sound = []
-        for place, request in enumerate(requests):
+        for number, request in enumerate(requests):
             try:
                 checked = check_request(request.tensors, self.scorer.columns, self.limits)
             except RequestError as error:
-                reply(place, error)
+                reply(number, error)
                 continue
-            sound.append(SoundRequest(place, checked, request.is_probe))
+            sound.append(SoundRequest(number, checked, request.is_probe))
         for group in merged_calls(sound):
             self._count([one.request for one in group if not one.is_probe])
             found = answer_apart(
@@ -78,9 +78,9 @@ class IdsModel:
             )
             for one, result in zip(group, found, strict=True):
                 if isinstance(result, Exception):
-                    reply(one.place, result)
+                    reply(one.number, result)
                 else:
-                    reply(one.place, {SCORE: result[:, None]})
+                    reply(one.number, {SCORE: result[:, None]})
 
     def close(self) -> None:
         """See WorkerModel: nothing is kept."""

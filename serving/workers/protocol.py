@@ -148,6 +148,6 @@ def _from_bytes(
         lengths = np.frombuffer(part[: 8 * count], "<i8")
         ends = 8 * count + np.cumsum(lengths)
         texts = np.empty(count, object)
-        for place, (end, size) in enumerate(zip(ends.tolist(), lengths.tolist(), strict=True)):
-            texts[place] = bytes(part[end - size : end])
+        for index, (end, size) in enumerate(zip(ends.tolist(), lengths.tolist(), strict=True)):
+            texts[index] = bytes(part[end - size : end])
         yield name, texts.reshape(shape)

@@ -24,7 +24,7 @@ from . import protocol
 Outputs = Mapping[str, npt.NDArray[Any]]
 Asked = TypeVar("Asked")
 Reply = Callable[[int, Outputs | Exception], None]
-"""Answers a request by its place, once."""
+"""Answers a request by its index, once."""
 
 
 @dataclass(frozen=True)
@@ -150,8 +150,8 @@ class Worker:
                 requests.append(TritonRequest(tensors, frozenset(outputs), is_probe))
                 numbers.append(number)
 
-        def reply(place: int, result: Outputs | Exception) -> None:
-            message = {"kind": protocol.ANSWER, "request": numbers[place]}
+        def reply(index: int, result: Outputs | Exception) -> None:
+            message = {"kind": protocol.ANSWER, "request": numbers[index]}
             if isinstance(result, Exception):
                 code, text = refusal(result)
                 self._send({**message, "kind": protocol.REFUSAL, "code": code, "message": text})
@@ -181,7 +181,7 @@ def warm_up(model: WorkerModel, probe: Mapping[str, npt.NDArray[Any]]) -> None:
 def answer_apart(answer: Callable[[Sequence[Asked]], Sequence[Any]], asked: Sequence[Asked]) -> Any:
     """Answer what came together; where that fails, each by itself, as one of them is the reason.
 
-    What is wrong with one stands in its place.
+    One that fails has its error instead.
     """
     try:
         return [*answer(asked)]

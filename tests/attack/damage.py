@@ -68,9 +68,9 @@ BYTE_CHANGES = st.builds(
 
 
 class PageChange(NamedTuple):
-    """A change of bytes at one kind of place of a parquet file."""
+    """A change of bytes of one part of a parquet file."""
 
-    place: str
+    part: str
     change: ByteChange
 
     def make(self, path: Path) -> None:
@@ -78,7 +78,7 @@ class PageChange(NamedTuple):
         path.write_bytes(self.change.made(content, *self._stretch(path, content)))
 
     def _stretch(self, path: Path, content: bytes) -> tuple[int, int]:
-        if self.place == "footer" and len(content) >= 12:
+        if self.part == "footer" and len(content) >= 12:
             (length,) = struct.unpack("<I", content[-8:-4])
             return max(0, len(content) - 8 - length), len(content)
         try:
@@ -90,9 +90,9 @@ class PageChange(NamedTuple):
         if not chunks:
             return 0, len(content)
         chunk = chunks[(self.change.at >> 10) % len(chunks)]
-        places = (chunk.data_page_offset, chunk.dictionary_page_offset)
-        start, size = min(filter(None, places)), chunk.total_compressed_size
-        return start, start + (min(size, 24) if self.place == "page header" else size)
+        offsets = (chunk.data_page_offset, chunk.dictionary_page_offset)
+        start, size = min(filter(None, offsets)), chunk.total_compressed_size
+        return start, start + (min(size, 24) if self.part == "page header" else size)
 
 
 PAGE_CHANGES = st.builds(
@@ -153,7 +153,7 @@ def nodes_of(tree: Any) -> Iterator[tuple[Any, Any]]:
 
 
 class Thing(NamedTuple):
-    """Something else in a file's place: other content, no file, or nothing."""
+    """Something else instead of a file: other content, no file, or nothing."""
 
     what: str | bytes
 

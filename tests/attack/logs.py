@@ -207,13 +207,13 @@ def samples_of(
         mine += [(True, row) for row in rows if row.user == user]
         mine = sorted(mine, key=lambda each: each[1].time)  # stable: equal times as the log has
         mine = [each for each in mine if each[1].item in learned.items]
-        places = [p for p, (new, _) in enumerate(mine) if new]
-        for place in places:
-            row = mine[place][1]
+        indices = [p for p, (new, _) in enumerate(mine) if new]
+        for index in indices:
+            row = mine[index][1]
             # Of a log with labels, what was shown at one time tells nothing of itself.
-            before = [r for _, r in mine[:place] if not shape.labelled or r.time < row.time]
+            before = [r for _, r in mine[:index] if not shape.labelled or r.time < row.time]
             history = tuple(r.item for r in before if joins(r, shape))[-LONGEST:]
-            is_last = place == places[-1]
+            is_last = index == indices[-1]
             mapping = shape.mapping(row.time) if shape.split else MAPPINGS[is_last]
             if history or (is_last and not shape.split):
                 known = user if user in learned.users else None

@@ -32,12 +32,12 @@ KINDS: dict[str, Callable[[list[int]], pa.Array]] = {
 
 
 class TableDamage(NamedTuple):
-    """A change to a table; column, row and place are counted around those that are there."""
+    """A change to a table; column, row and number are counted around those that are there."""
 
     how: str
     column: int
     row: int
-    place: int
+    number: int
     value: Any
 
     def made(self, table: pa.Table) -> pa.Table:
@@ -48,7 +48,7 @@ class TableDamage(NamedTuple):
         cells, kind = table[name].to_pylist(), table.schema.field(name).type
         row = self.row % max(1, len(cells))
         if self.how == "rows":
-            return table.slice(0, self.place % 3)
+            return table.slice(0, self.number % 3)
         if self.how == "drop":
             return table.drop([name])
         if self.how == "rename":
@@ -64,21 +64,21 @@ class TableDamage(NamedTuple):
         if self.how == "nothing":
             cells[row] = None
         elif isinstance(cells[row], list) and self.how == "length":
-            cells[row] = (cells[row] + [1] * 20)[: self.place % 20]
+            cells[row] = (cells[row] + [1] * 20)[: self.number % 20]
         else:
             cells[row] = self._changed(cells[row])
         return _stored_again(table, name, cells, kind)
 
     def _changed(self, cell: Any) -> Any:
         if isinstance(cell, list):
-            place = self.place % max(1, len(cell))
-            return [*cell[:place], *map(self._changed, cell[place : place + 1]), *cell[place + 1 :]]
+            index = self.number % max(1, len(cell))
+            return [*cell[:index], *map(self._changed, cell[index : index + 1]), *cell[index + 1 :]]
         is_nearby = self.how == "nearby" and isinstance(cell, int | float)
-        return cell + (-1, 1, 2)[self.place % 3] if is_nearby else self.value
+        return cell + (-1, 1, 2)[self.number % 3] if is_nearby else self.value
 
     def _retyped(self, cells: list[Any], kind: pa.DataType) -> pa.Array:
         kinds = [*KINDS, *PLAIN]
-        chosen = kinds[self.place % len(kinds)]
+        chosen = kinds[self.number % len(kinds)]
         made = KINDS.get(chosen) or (lambda ids: pa.array(ids).cast(getattr(pa, chosen)()))
         if not is_list(kind):
             return made(list(map(_whole, cells)))
@@ -89,7 +89,7 @@ class TableDamage(NamedTuple):
 
     def _other_name(self, table: pa.Table, name: str) -> str:
         names = [*(each.format(name) for each in NAMES), *table.column_names]
-        return names[self.place % len(names)]
+        return names[self.number % len(names)]
 
 
 HOWS = ["cell", "nearby", "nothing", "length", "type"]
@@ -110,8 +110,8 @@ def _whole(cell: Any) -> int:
 
 
 def _put(table: pa.Table, name: str, array: pa.Array) -> pa.Table:
-    place = table.column_names.index(name)
-    return table.set_column(place, pa.field(name, array.type), array)
+    index = table.column_names.index(name)
+    return table.set_column(index, pa.field(name, array.type), array)
 
 
 def _stored_again(table: pa.Table, name: str, cells: list[Any], kind: pa.DataType) -> pa.Table:

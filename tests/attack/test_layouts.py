@@ -25,8 +25,8 @@ class Change(NamedTuple):
     def made(self, table: pa.Table, form: str) -> pa.Table:
         names = list(FORMS[form])
         name = names[self.column % len(names)]
-        place = table.column_names.index(name)
-        kind = table.schema.field(place).type
+        index = table.column_names.index(name)
+        kind = table.schema.field(index).type
         element = kind.value_type if is_list(kind) else kind
         if self.how == "order":
             return table.select(sorted(table.column_names, key=lambda n: n[self.column % 3 :]))
@@ -42,7 +42,7 @@ class Change(NamedTuple):
         else:
             kind = element
         field = pa.field(name, kind, nullable=self.how != "required")
-        return table.set_column(place, field, table.column(place).cast(kind))
+        return table.set_column(index, field, table.column(index).cast(kind))
 
 
 HOWS = ["order", "more columns", "32 bits", "required", "large lists"]

@@ -72,17 +72,17 @@ def test_a_changed_event_costs_no_other_its_ids(encoder, data):
     kind = EVENTS if encoder.columns.users else ROWS
     events = data.draw(st.lists(kind, min_size=2, max_size=4))
     texts = [json.dumps(each).encode() for each in events]
-    place = data.draw(st.integers(0, len(texts) - 1))
+    index = data.draw(st.integers(0, len(texts) - 1))
     alone = encode_events(encoder, np.array(texts, object).reshape(-1, 1))
-    texts[place] = changed(texts[place], data.draw(CHANGES))
+    texts[index] = changed(texts[index], data.draw(CHANGES))
     found = answer(encode_events, encoder, np.array(texts, object).reshape(-1, 1), names=("",))
     if found.refusal is not None:
-        assert f"event {place + 1}" in found.refusal
+        assert f"event {index + 1}" in found.refusal
         assert found.refusal.encode()  # no half of a pair of surrogates, which nobody could send
         return
     for number, (one, other) in enumerate(zip(found.result, alone, strict=True)):
-        assert number == place or repr(one) == repr(other)
-    values = {**(one := found.result[place]).users, **one.histories, **one.targets}
+        assert number == index or repr(one) == repr(other)
+    values = {**(one := found.result[index]).users, **one.histories, **one.targets}
     columns = encoder.columns
     for column in (*columns.users, *columns.histories, *columns.targets):
         held = np.asarray(values[column.name])

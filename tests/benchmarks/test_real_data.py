@@ -72,10 +72,10 @@ def test_purchases_are_joined_with_their_products_and_those_of_one_time_stand_in
     bought.to_parquet(tmp_path / "purchases.parquet")  # as a version before wrote it
     path = real_data.bring(wheel, tmp_path)
     log = pd.read_parquet(path)
-    places = ["household_id", "transaction_timestamp"]
-    assert log[places].equals(bought[places]) and (log["product_type"] == "ICE").all()
+    columns = ["household_id", "transaction_timestamp"]
+    assert log[columns].equals(bought[columns]) and (log["product_type"] == "ICE").all()
     assert sorted(log["product_id"]) == bought["product_id"].tolist()
-    for _, basket in log.groupby(places):
+    for _, basket in log.groupby(columns):
         assert 0.2 < (np.diff(basket["product_id"]) > 0).mean() < 0.8
     before = path.read_bytes()
     assert real_data.bring(wheel, tmp_path).read_bytes() == before

@@ -20,7 +20,7 @@ from small_users import RULES, write_users_dataset
 
 from merlin_sim.dataloader import draws
 from merlin_sim.dataloader.behaviour_samples import BehaviourSamples
-from merlin_sim.dataloader.draws import Items, place_seed
+from merlin_sim.dataloader.draws import Items, position_seed
 from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.dataloader.sample_columns import SampleColumns
 from merlin_sim.dataloader.user_rows import UserRows, read_columns
@@ -104,8 +104,8 @@ def digest(batches):
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, marks=[pytest.mark.slow] * (place % 3 > 0))
-        for place, case in enumerate(BEFORE)
+        pytest.param(case, marks=[pytest.mark.slow] * (index % 3 > 0))
+        for index, case in enumerate(BEFORE)
     ],
     ids=str,
 )
@@ -148,7 +148,7 @@ def test_users_that_come_block_by_block_give_the_same_batches(few):
     assert "blocks of them" in streamed.describe_memory()
     steps = zip(resident.inputs(), streamed.inputs(), strict=True)
     for step, (one, other) in enumerate(steps):
-        ours, theirs = resident.places(step, one), streamed.places(step, other)
+        ours, theirs = resident.locations(step, one), streamed.locations(step, other)
         np.testing.assert_array_equal(ours, theirs)
     for loader in (resident, streamed):
         loader.start_at(1, 1)
@@ -182,7 +182,7 @@ def test_users_read_by_merlins_own_loader_give_the_same_samples(datasets):
     samples = BehaviourSamples(SampleColumns.read(dataset, dataset.schema))
     loader = loader_of(dataset, 1, shuffle=False)
     given = next(loader.inputs())
-    seeds = tf.constant([RULES.seed, place_seed(RULES.seed)], tf.uint64)
+    seeds = tf.constant([RULES.seed, position_seed(RULES.seed)], tf.uint64)
     made = samples(rows.tensors(block), given.order[:, 0], seeds)
     tf.nest.map_structure(
         lambda one, other: np.testing.assert_array_equal(one.numpy(), other.numpy()),

@@ -33,8 +33,8 @@ def with_value(name, row, value, kind=None):
     table = make_table(ROWS).append_column("look", pa.array(VECTORS))
     values = table[name].to_pylist()
     values[row] = value
-    place = table.schema.names.index(name)
-    return table.set_column(place, name, pa.array(values, kind or table[name].type))
+    index = table.schema.names.index(name)
+    return table.set_column(index, name, pa.array(values, kind or table[name].type))
 
 
 def float_schema(name):

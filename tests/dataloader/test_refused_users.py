@@ -50,12 +50,12 @@ def damaged(directory, change):
             writer.write_table(table)
 
 
-def put(name, row, value, place=None):
+def put(name, row, value, index=None):
     def change(columns):
-        if place is None:
+        if index is None:
             columns[name][row] = value
         else:
-            columns[name][row][place] = value
+            columns[name][row][index] = value
 
     return change
 
@@ -119,8 +119,8 @@ def test_positions_and_counts_may_be_unsigned(directory):
     }.items():
         table = pq.read_table(directory / file)
         for name in names:
-            place = table.column_names.index(name)
-            table = table.set_column(place, name, table[name].cast(pa.uint32()))
+            index = table.column_names.index(name)
+            table = table.set_column(index, name, table[name].cast(pa.uint32()))
         pq.write_table(table, directory / file)
     rows = np.concatenate(batches_of(feed_of(directory, 8)))
     np.testing.assert_array_equal(rows, as_rows(samples_of(directory, "train")))

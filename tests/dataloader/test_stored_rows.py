@@ -106,9 +106,9 @@ def test_an_id_that_statistics_deny_is_found(tmp_path):
     chunk = pq.ParquetFile(path).metadata.row_group(1).column(2)
     assert chunk.path_in_schema == "item" and chunk.statistics.max <= 40
     # The third byte of the last id of rows 10 to 19.
-    place = chunk.data_page_offset + chunk.total_compressed_size - 6
+    index = chunk.data_page_offset + chunk.total_compressed_size - 6
     data = bytearray(path.read_bytes())
-    data[place] ^= 0x20
+    data[index] ^= 0x20
     path.write_bytes(data)
     with pytest.raises(MerlinSimError, match=r"part.0.parquet, row 20: column item.*: 20971\d\d"):
         list(RowLoader(open_dataset([str(path)]), 8))
@@ -153,8 +153,8 @@ def test_a_footer_whose_name_of_a_column_is_no_text_is_refused(tmp_path):
     footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
     in_schema, in_row_group = data.index(b"thing_seen", footer), data.rindex(b"thing_seen")
     assert in_schema < in_row_group
-    for place in (in_row_group, in_schema):
-        path.write_bytes(data[:place] + b"\xff" + data[place + 1 :])
+    for index in (in_row_group, in_schema):
+        path.write_bytes(data[:index] + b"\xff" + data[index + 1 :])
         with pytest.raises(MerlinSimError, match="part.0.parquet cannot be read as parquet"):
             open_loader(dataset, "train", dataset.schema.column_names, 10, Ranks())
     with pytest.raises(MerlinSimError, match="part.0.parquet"):

@@ -33,7 +33,7 @@ from small_users import (
 )
 from warm import warm
 
-from merlin_sim.dataloader.draws import fresh_seed, place_seed
+from merlin_sim.dataloader.draws import fresh_seed, position_seed
 from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.dataset import DatasetDirectory, write_documents
@@ -240,7 +240,7 @@ def test_a_batch_has_the_agreed_form(users):
 
 @pytest.mark.parametrize("users", [ALL_BEFORE, EARLIER], indirect=True)
 def test_fillers_count_for_nothing_and_no_row_shows_the_position_of_its_last_candidate(users):
-    """The newest place is the interaction before the last candidate's: nothing of its future."""
+    """The newest position is the interaction before the last candidate's: nothing of its future."""
     batches = grouped_batches_of(feed_of(users, 160, candidates=16))
     filler = np.concatenate([batch["weight"] for batch in batches]) == 0
     assert 0.1 < filler.mean() < 0.9
@@ -257,10 +257,10 @@ def test_fillers_count_for_nothing_and_no_row_shows_the_position_of_its_last_can
 def test_a_negative_is_the_draw_of_its_position(users):
     feed = feed_of(users, 40, candidates=4)
     counts = np.concatenate([[0], item_table()["count"]])
-    seed = place_seed(RULES.seed)
+    seed = position_seed(RULES.seed)
     batch = grouped_batches_of(feed)[0]
     for user, negatives in zip(batch["user"], batch["thing_neg"], strict=True):
-        beside = [drawn(key_of(seed, user, place, 0), 0, counts) for place in range(40)]
+        beside = [drawn(key_of(seed, user, index, 0), 0, counts) for index in range(40)]
         seen = negatives[negatives > 0].tolist()
         assert any(beside[first : first + len(seen)] == seen for first in range(40))
 
@@ -308,7 +308,7 @@ def write_many(directory, users, length):
         for first, stop in cut(offsets, INTERACTIONS_PER_GROUP):
             count = stop - first
             items = random.integers(1, ITEMS + 1, count * length).astype(np.int32)
-            places = pa.array(offsets[: count + 1], pa.int32())
+            indices = pa.array(offsets[: count + 1], pa.int32())
             table = {
                 "user": np.arange(first, stop) + 1,
                 "country": random.integers(1, COUNTRIES + 1, count),
@@ -316,7 +316,7 @@ def write_many(directory, users, length):
                 "train_end": np.full(count, length - 1),
                 "test_begin": np.full(count, length - 1),
                 "test_end": np.full(count, length),
-                "thing": pa.ListArray.from_arrays(places, pa.array(items)),
+                "thing": pa.ListArray.from_arrays(indices, pa.array(items)),
             }
             writer.write_table(pa.table(table, schema=schema), row_group_size=count)
     sizes = {"user": users, "country": COUNTRIES, "thing": ITEMS, "kind": KINDS}

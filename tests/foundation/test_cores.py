@@ -17,19 +17,19 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(64)), raising=False)
     process = tmp_path / "self"
     process.mkdir()
-    place = tmp_path / "sys fs" / "cgroup"
-    place.mkdir(parents=True)
+    folder = tmp_path / "sys fs" / "cgroup"
+    folder.mkdir(parents=True)
     (process / "mountinfo").write_text("")
     (process / "cgroup").write_text("")
 
     def limit(name, **files):
-        (place / name).mkdir(parents=True, exist_ok=True)
+        (folder / name).mkdir(parents=True, exist_ok=True)
         for file, text in files.items():
-            (place / name / file.replace("_", ".", 1)).write_text(text + "\n")
+            (folder / name / file.replace("_", ".", 1)).write_text(text + "\n")
 
     def count(cgroup, kind=UNIFIED, root="/", options="rw"):
         (process / "cgroup").write_text(f"9:memory:/elsewhere\n{cgroup}\n")
-        escaped = str(place).replace(" ", "\\040")
+        escaped = str(folder).replace(" ", "\\040")
         (process / "mountinfo").write_text(
             "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"
             "23 22 0:9 / /nameless rw - tmpfs  rw\n"

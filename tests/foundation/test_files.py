@@ -149,9 +149,9 @@ def test_two_runs_never_lose_a_dataset_that_one_of_them_finished(tmp_path, overw
         target, ended = tmp_path / str(number) / "dataset", []
         if found != "nothing":
             suffix = {"old": "", "unfinished": ".partial", "half replaced": ".replaced"}[found]
-            place = target.with_name(f"dataset{suffix}")
-            place.mkdir(parents=True)
-            (place / "old").write_text("old")
+            index = target.with_name(f"dataset{suffix}")
+            index.mkdir(parents=True)
+            (index / "old").write_text("old")
         has_old = found in ("old", "half replaced")
 
         def second(target=target, ended=ended):
@@ -195,8 +195,8 @@ def test_what_is_written_is_the_document_and_its_digest_last(path):
 
 def test_every_changed_bit_shows(path):
     content = path.read_bytes()
-    for place in range(len(content)):
-        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+    for index in range(len(content)):
+        path.write_bytes(content[:index] + bytes([content[index] ^ 1]) + content[index + 1 :])
         with pytest.raises(MerlinSimError, match=r"file\.json: "):
             require_own_digest(path)
 

@@ -41,7 +41,7 @@ def driver(monkeypatch):
 
 def test_gpus_are_reported_with_their_cores(driver):
     gpus = driver({"cores": [0, 1]}, {"cores": [1], "name": "NVIDIA H100"})
-    assert [gpu.place for gpu in gpus.visible] == ["0", "1"]
+    assert [gpu.device_id for gpu in gpus.visible] == ["0", "1"]
     assert gpus.visible[0].cores == {0, 1}
     assert driver({}).visible[0].cores == frozenset()
     assert gpus.visible[1].name == "NVIDIA H100"
@@ -55,7 +55,7 @@ def test_gpus_are_reported_with_their_cores(driver):
 
 
 @pytest.mark.parametrize(
-    ("visible", "places"),
+    ("visible", "device_ids"),
     [
         ("", []),
         ("2,0", ["2", "0"]),
@@ -65,9 +65,9 @@ def test_gpus_are_reported_with_their_cores(driver):
         ("GPU-ab,1", ["GPU-ab", "1"]),  # the beginning of a UUID, which NVML does not know
     ],
 )
-def test_only_visible_gpus_are_reported(driver, visible, places):
+def test_only_visible_gpus_are_reported(driver, visible, device_ids):
     gpus = driver({}, {}, {}, visible=visible)
-    assert [gpu.place for gpu in gpus.visible] == places
+    assert [gpu.device_id for gpu in gpus.visible] == device_ids
 
 
 def test_without_a_driver_there_is_nothing(monkeypatch):

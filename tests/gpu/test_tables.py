@@ -20,7 +20,7 @@ def test_batches_stay_on_the_gpu_and_are_those_of_the_cpu(on_gpu, sim_dataset):
     seen = on_gpu(sim_dataset, task="feed")
     assert seen["same"]
     assert seen["batches"] > 5
-    assert seen["places"] == ["GPU:0"]
+    assert seen["devices"] == ["GPU:0"]
 
 
 @pytest.mark.parametrize("candidates", [1, 8])
@@ -28,7 +28,7 @@ def test_samples_are_made_on_the_gpu_and_are_those_of_the_cpu(on_gpu, users_data
     seen = on_gpu(users_dataset, candidates, task="samples")
     assert seen["same"]
     assert seen["batches"] > 5
-    assert seen["places"] == ["GPU:0"]
+    assert seen["devices"] == ["GPU:0"]
 
 
 @pytest.mark.parametrize("scheduler", ["single", "local"])

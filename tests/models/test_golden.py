@@ -41,15 +41,15 @@ def row_options(config):
 
 
 def dense_roles(role, layers):
-    for place, layer in enumerate(layers):
-        yield f"{role}.dense_{place}.kernel", layer.kernel
-        yield f"{role}.dense_{place}.bias", layer.bias
+    for index, layer in enumerate(layers):
+        yield f"{role}.dense_{index}.kernel", layer.kernel
+        yield f"{role}.dense_{index}.bias", layer.bias
 
 
 def classifier_roles(role, hidden, logit):
     yield from dense_roles(role, [*hidden.dense, logit])
-    for place, prelu in enumerate(hidden.prelu):
-        yield f"{role}.prelu_{place}.alpha", prelu.alpha
+    for index, prelu in enumerate(hidden.prelu):
+        yield f"{role}.prelu_{index}.alpha", prelu.alpha
 
 
 def interest_roles(interest):
@@ -86,17 +86,17 @@ def row_weights(model):
     body = model.body
     tables = {name: t for part in body.embeddings for name, t in part.tables.items()}
     roles = {
-        f"table_{place}": tables[name].table.embeddings
-        for place, name in enumerate(body.channels.categorical)
+        f"table_{index}": tables[name].table.embeddings
+        for index, name in enumerate(body.channels.categorical)
     }
     roles |= dict(dense_roles("bottom", body.bottom.dense))
     roles |= dict(dense_roles("top", [*body.top.dense, model.output_block.to_call]))
     if hasattr(body, "cross"):
-        for place, u in enumerate(body.cross.u):  # none of full rank
-            roles[f"cross_{place}.u.kernel"] = u.kernel
-        for place, v in enumerate(body.cross.v):
-            roles[f"cross_{place}.v.kernel"] = v.kernel
-            roles[f"cross_{place}.v.bias"] = v.bias
+        for index, u in enumerate(body.cross.u):  # none of full rank
+            roles[f"cross_{index}.u.kernel"] = u.kernel
+        for index, v in enumerate(body.cross.v):
+            roles[f"cross_{index}.v.kernel"] = v.kernel
+            roles[f"cross_{index}.v.bias"] = v.bias
     return roles
 
 
@@ -123,8 +123,8 @@ def columns_of(golden):
     label = given.pop("label")
     if "categorical" in given:
         ids, numbers = given["categorical"], given["numerical"]
-        given = {f"category_{place}": ids[:, place] for place in range(ids.shape[1])}
-        given |= {f"number_{place}": numbers[:, place] for place in range(numbers.shape[1])}
+        given = {f"category_{index}": ids[:, index] for index in range(ids.shape[1])}
+        given |= {f"number_{index}": numbers[:, index] for index in range(numbers.shape[1])}
     return {name: tf.constant(values) for name, values in given.items()}, tf.constant(label)
 
 

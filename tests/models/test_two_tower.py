@@ -10,7 +10,7 @@ from small_runs import TWO_TOWER
 from merlin_sim.models import OptionError, build_model
 from merlin_sim.models.losses import sampled_softmax_loss
 from merlin_sim.models.saving import MODEL_CLASS, MODEL_VARIABLES, named_variables
-from merlin_sim.models.towers import PlaceWeights, TwoTowerModel
+from merlin_sim.models.towers import PositionWeights, TwoTowerModel
 from merlin_sim.parallel.checkpoints.array_files import whole
 from merlin_sim.parallel.checkpoints.checkpoint_store import CheckpointStore
 
@@ -98,9 +98,9 @@ def test_a_temperature_is_above_zero(schema, temperature):
         model_of(schema, temperature=temperature)
 
 
-def test_a_weighting_reads_the_places_that_it_should():
-    """An empty history gives zeros; a place that pads counts nothing."""
-    weights = PlaceWeights(2, 3)
+def test_a_weighting_reads_the_positions_that_it_should():
+    """An empty history gives zeros; padding counts nothing."""
+    weights = PositionWeights(2, 3)
     vectors = tf.constant([[[5.0], [1.0], [3.0]], [[5.0], [5.0], [5.0]]])
     real = tf.constant([[False, True, True], [False, False, False]])
     means = weights(vectors, real).numpy()

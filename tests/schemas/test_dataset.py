@@ -113,8 +113,8 @@ def test_files_that_lack_a_column_or_are_no_parquet(directory):
     file = directory / "train" / "part.10.parquet"
     table = pq.read_table(file)
     flat = pa.array([1] * len(table))
-    place = table.column_names.index("cat_id_neg")
-    pq.write_table(table.drop(["user_id"]).set_column(place - 1, "cat_id_neg", flat), file)
+    index = table.column_names.index("cat_id_neg")
+    pq.write_table(table.drop(["user_id"]).set_column(index - 1, "cat_id_neg", flat), file)
     (directory / "test" / "part.0.parquet").write_bytes(b"PAR1 not really")
     with pytest.raises(MerlinSimError) as caught:
         DatasetDirectory.open(directory)

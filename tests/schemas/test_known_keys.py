@@ -95,8 +95,8 @@ def workflow_of(mean):
 
 def test_numbers_that_were_fitted_otherwise_are_reported(old, tmp_path):
     write_keys(tmp_path / "new", "item", ["b", "a", "d"])
-    for place, mean in ((old, 1.0), (tmp_path / "new", 2.0)):
-        (place / "workflow.json").write_text(json.dumps(workflow_of(mean)))
+    for directory, mean in ((old, 1.0), (tmp_path / "new", 2.0)):
+        (directory / "workflow.json").write_text(json.dumps(workflow_of(mean)))
     note = note_ids(schema(3), old)
     assert other_meanings(note, schema(3), old) == []
     (found,) = other_meanings(note, schema(3), tmp_path / "new")

@@ -21,9 +21,9 @@ def test_a_footer_with_any_flipped_bit_is_read_or_refused_by_name(tmp_path):
     whole = file.read_bytes()
     start = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
     refused = 0
-    for place in range(start, len(whole)):
+    for index in range(start, len(whole)):
         damaged = bytearray(whole)
-        damaged[place] ^= 0x80
+        damaged[index] ^= 0x80
         file.write_bytes(damaged)
         try:
             read_footer(file)
@@ -42,8 +42,8 @@ def test_a_columns_name_that_is_no_text(directory):
 
 def put_users(file, values):
     table = pq.read_table(file)
-    place = table.column_names.index("user_id")
-    pq.write_table(table.set_column(place, "user_id", values), file)
+    index = table.column_names.index("user_id")
+    pq.write_table(table.set_column(index, "user_id", values), file)
 
 
 @pytest.mark.parametrize(

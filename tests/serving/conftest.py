@@ -72,8 +72,8 @@ def servable(model, dataset, tmp_path_factory) -> Servable:
 @pytest.fixture(scope="session")
 def second(make_model, dataset, tmp_path_factory) -> Path:
     """The export of another model of the same dataset."""
-    place = tmp_path_factory.mktemp("exports") / "second"
-    return export_model(make_model(seed=12), dataset, place)
+    index = tmp_path_factory.mktemp("exports") / "second"
+    return export_model(make_model(seed=12), dataset, index)
 
 
 @pytest.fixture(scope="session")

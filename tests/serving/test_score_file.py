@@ -29,8 +29,8 @@ def write_csv(path, events):
     with open(path, "w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["candidates", "user_id", "history", "more"])
-        for place, event in enumerate(events):
-            join = "|".join if place % 2 else json.dumps
+        for index, event in enumerate(events):
+            join = "|".join if index % 2 else json.dumps
             lists = [join(event["candidates"]), event["user_id"], join(event["history"])]
             writer.writerow([*lists, "x"])
 

@@ -183,10 +183,10 @@ def test_the_server_answers_by_what_is_kept_though_it_cannot_be_kept(
     model, found = EventsModel(ModelSettings(summing.path, histories=str(store.path), log=log)), []
     with monkeypatch.context() as during:
         during.setattr(type(store), "keep_summary", fail)
-        model.take([request], lambda place, answer: found.append(answer))
+        model.take([request], lambda index, answer: found.append(answer))
     assert "merlin-sim: the disk is full" in capsys.readouterr().err
     for _ in range(2):
-        model.take([request], lambda place, answer: found.append(answer))
+        model.take([request], lambda index, answer: found.append(answer))
     model.close()
     expected = score(EventEncoder(summing), events)
     assert len(found) == 3

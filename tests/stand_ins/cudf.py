@@ -222,10 +222,10 @@ class DataFrame:
 
     def take(self, indices: Any, axis: int = 0) -> DataFrame:
         """Gather rows by numbers of the device or the host."""
-        places = indices.get() if isinstance(indices, cupy.ndarray) else np.asarray(indices)
-        if len(places) and (places.min() < 0 or places.max() >= len(self)):
+        rows = indices.get() if isinstance(indices, cupy.ndarray) else np.asarray(indices)
+        if len(rows) and (rows.min() < 0 or rows.max() >= len(self)):
             raise IndexError("Gather map index is out of bounds.")
-        return self._each(lambda column: column.take(pa.array(places)))
+        return self._each(lambda column: column.take(pa.array(rows)))
 
     def reset_index(self, level: Any = None, drop: bool = False) -> DataFrame:
         return self

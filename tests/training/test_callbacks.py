@@ -275,7 +275,7 @@ def test_a_fit_that_is_stopped_before_an_evaluation_goes_on_with_it(dataset, who
         ("epoch", ("total_loss", "train_auc", "test_auc")),
         ("evaluation", ("step", "test_auc")),
     ):
-        ours, theirs = (entries(place, kind) for place in (tmp_path / "results", whole[1]))
+        ours, theirs = (entries(index, kind) for index in (tmp_path / "results", whole[1]))
         for name in names:
             assert [entry[name] for entry in ours] == [entry[name] for entry in theirs]
     scored = [f"step-{step:010d}" for step in (2, 5, 7, 10)]

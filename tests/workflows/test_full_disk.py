@@ -27,18 +27,18 @@ Reviews go through the phases of a log, but for the first one and the last.
 @pytest.fixture
 def disk(tmp_path):
     """A disk of 48 MiB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    words = ["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(place)]
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(folder)]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=20)
     except FileNotFoundError:
         pytest.skip("there is no mount here")
     if done.returncode:
         pytest.skip(f"a tmpfs cannot be mounted here: {done.stderr.strip()}")
-    yield place
+    yield folder
     # Lazily: arrays may still be mapped from its files.
-    subprocess.run(["umount", "--lazy", str(place)], check=True, timeout=20)
+    subprocess.run(["umount", "--lazy", str(folder)], check=True, timeout=20)
 
 
 class FillsTheDisk(SingleProcess):

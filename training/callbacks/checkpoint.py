@@ -211,8 +211,8 @@ class Checkpoint(Callback):
         """Give the first rank's metrics what all ranks had counted."""
         if self._metrics and collectives.joined().is_first:
             for metric in self.model.metrics:
-                for place, variable in enumerate(metric.variables):
-                    name = f"{metric.name}/{place}"
+                for index, variable in enumerate(metric.variables):
+                    name = f"{metric.name}/{index}"
                     if name in self._metrics:
                         variable.assign(self._metrics[name])
         self._metrics = {}

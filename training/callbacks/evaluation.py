@@ -17,7 +17,7 @@ from ...models.saving import average_untrained
 from ...parallel.ranks import collectives
 from ...schemas.dataset import DatasetDirectory
 from ..evaluation.best_so_far import HOW_TO_VALIDATE, VALIDATION, BestSoFar
-from ..evaluation.evaluate import EvaluationResult, PlaceFinder, evaluate
+from ..evaluation.evaluate import EvaluationResult, LocationFinder, evaluate
 from ..evaluation.prediction import Predictor
 from ..run_log import RunLog
 from .callback import Callback, notify
@@ -51,7 +51,7 @@ class Evaluation(Callback):
         extra: Further Keras metrics, of labels and probabilities, under names of their own.
         user: The column by which GAUC groups.
         predict: The compiled forward pass; None for one of the model.
-        places: Finds the samples of test in the dataset, where their scores are to be kept.
+        locations: Finds the samples of test in the dataset, where their scores are to be kept.
         log: Shows progress.
         alive: Called with every batch.
     """
@@ -67,7 +67,7 @@ class Evaluation(Callback):
         extra: Sequence[tf.keras.metrics.Metric] = (),
         user: str | None = None,
         predict: Predictor | None = None,
-        places: PlaceFinder | None = None,
+        locations: LocationFinder | None = None,
         log: RunLog | None = None,
         alive: Callable[[], None] = lambda: None,
     ) -> None:
@@ -89,7 +89,7 @@ class Evaluation(Callback):
         self._extra = extra
         self._user = user
         self._predict = predict
-        self._places = places
+        self._locations = locations
         self._log = log or RunLog(None)
         self._alive = alive
         self._forget()
@@ -228,7 +228,7 @@ class Evaluation(Callback):
             stopped=self.progress.stop_asked,
             alive=self._alive,
             title=mapping,
-            places=self._places if mapping == "test" else None,
+            locations=self._locations if mapping == "test" else None,
             extra=self._extra,
         )
         if found is None:

@@ -93,15 +93,15 @@ class JSONLogger(Callback):
         rate = float((logs or {}).get("samples/s", math.nan))
         sums = self._epoch.losses
         shown: dict[str, float] = {}
-        for place, values in enumerate(losses):
+        for index, values in enumerate(losses):
             shown = dict(zip(self.names, values, strict=True))
             self._epoch.steps += 1
             for name, loss in shown.items():
                 sums[name] = sums.get(name, 0.0) + loss
             entry: dict[str, Any] = {**shown, "samples/s": rate}
             if self.model.loss_scale.active:
-                entry |= {"loss_scale": scales[place], "skipped": not finite[place]}
-            behind = len(losses) - 1 - place
+                entry |= {"loss_scale": scales[index], "skipped": not finite[index]}
+            behind = len(losses) - 1 - index
             at = (progress.epoch, progress.step - 1 - behind)
             step = progress.steps - behind
             self.log.write("step", at, epoch=progress.epoch + 1, step=step, **entry)
@@ -110,7 +110,7 @@ class JSONLogger(Callback):
             self._open.close()
 
     def on_test_begin(self, logs: Any = None) -> None:
-        """Look at the metrics of training before those of validation data take their place."""
+        """Look at the metrics of training before those of validation data replace them."""
         if self._exact is None:
             self._exact = self._exact_metrics()
 

@@ -206,7 +206,7 @@ class RunState:
     def variables(self) -> dict[str, tf.Variable]:
         """All variables by the names under which a checkpoint keeps them.
 
-        The model's stand under their places in it, an optimizer's moments under the name of what
+        The model's stand under their paths in it, an optimizer's moments under the name of what
         they are moments of.
         """
         of_model = named_variables(self.model)
@@ -223,7 +223,7 @@ class RunState:
         rates = {} if rate is None else {RATE: rate}
         if not hasattr(self.optimizer, "slots"):  # one of Keras's own
             variables = enumerate(self.optimizer.variables())
-            return {**{f"optimizer/{place}": variable for place, variable in variables}, **rates}
+            return {**{f"optimizer/{index}": variable for index, variable in variables}, **rates}
         names = {variable.ref(): name for name, variable in of_model.items()}
         trained = [names[variable.ref()] for variable in self.model.trainable_variables]
         slots = {
@@ -278,7 +278,7 @@ class RunState:
         for name, part in self.parts.items():
             values = variables[name].numpy()
             if values.size:
-                (row, _), (column, _) = part.places(values.shape)
+                (row, _), (column, _) = part.ranges(values.shape)
                 table = tables.get(name) or tables[name.rpartition("/")[0]]
                 shape = part.whole_shape(values.shape)
                 yield ArrayPart(name, values, shape, table, row, column)

@@ -72,7 +72,7 @@ class MeanRows:
     def _stored_rows(self, variable: str) -> list[tuple[int, int]]:
         """Return the rows of a table as its files have them: memory is that of one part."""
         parts = self._arrays.index[variable].parts
-        cuts = sorted({place for part in parts for place in part.rows})
+        cuts = sorted({bound for part in parts for bound in part.rows})
         return list(zip(cuts, cuts[1:], strict=False))
 
     def _trained(self, variable: str, begin: int, end: int) -> Array:
@@ -189,7 +189,7 @@ class WarmStart:
         rows, columns = (
             ((0, int(whole[0])), (0, int(whole[1])))
             if part is None
-            else part.places(variable.shape)
+            else part.ranges(variable.shape)
         )
         stored = checkpoint.arrays.index[name].shape[0]
         is_table = name in table_names(self.state.model)

@@ -27,43 +27,49 @@ from ...schemas.dataset import DatasetDirectory
 from ..run_log import RunLog
 from .metrics import AUC, GAUC, CalibrationError, LogLoss
 from .prediction import Predictor
-from .scored_rows import NONE, Array, Places, ScoredRows, exact_auc, refuse_not_a_number
+from .scored_rows import NONE, Array, SampleLocations, ScoredRows, exact_auc, refuse_not_a_number
 
 
 @dataclass(frozen=True, eq=False)
-class PlaceFinder:
-    """Finds the places of a batch's samples, of a feed in the stored order."""
+class LocationFinder:
+    """Finds where a batch's samples are in the dataset, of a feed in the stored order."""
 
     feed: Loader
     item: str | None
     """The column of the target item."""
 
     @classmethod
-    def of(cls, feed: Loader, dataset: DatasetDirectory) -> PlaceFinder:
+    def of(cls, feed: Loader, dataset: DatasetDirectory) -> LocationFinder:
         """Find out what the item's column is called."""
         return cls(feed, next(iter(dataset.channels.get(TARGET_ITEM_FEATURES, ())), None))
 
-    def of_batch(self, step: int, given: Any, samples: int, columns: Mapping[str, Array]) -> Places:
+    def of_batch(
+        self, step: int, given: Any, samples: int, columns: Mapping[str, Array]
+    ) -> SampleLocations:
         """Find the samples of this rank's batch of a step."""
         items = np.full(samples, NONE)
         if self.item is not None:
             items = columns[self.item].astype(np.int64)
-        rows, positions = self.feed.places(step, given)
-        return Places(rows, np.full(samples, NONE) if positions is None else positions, items)
+        rows, positions = self.feed.locations(step, given)
+        return SampleLocations(
+            rows, np.full(samples, NONE) if positions is None else positions, items
+        )
 
 
 class KeptRows:
-    """The rows of an evaluation, 13 bytes of each, or 37 with its place in the dataset."""
+    """The rows of an evaluation, 13 bytes of each, or 37 with where it is in the dataset."""
 
     def __init__(self) -> None:
         nothing = (np.bool_, np.float32, *[np.int64] * 4)
         self._batches: list[tuple[Array, ...]] = [tuple(np.empty(0, kind) for kind in nothing)]
 
-    def add(self, labels: Array, scores: Array, users: Array | None, places: Places | None) -> None:
+    def add(
+        self, labels: Array, scores: Array, users: Array | None, locations: SampleLocations | None
+    ) -> None:
         """Keep the rows of a batch."""
         nothing = np.empty(0, np.int64)
         ids = np.zeros(len(labels), np.int64) if users is None else users.astype(np.int64)
-        at = (nothing, nothing, nothing) if places is None else places
+        at = (nothing, nothing, nothing) if locations is None else locations
         self._batches.append((labels > 0.5, scores.astype(np.float32), ids, *at))
 
     def by_user(self, ranks: Ranks) -> ScoredRows:
@@ -85,7 +91,10 @@ class KeptRows:
             return None
         order = np.lexsort((*at, labels, scores, users))
         return ScoredRows(
-            users[order], labels[order], scores[order], Places(*(column[order] for column in at))
+            users[order],
+            labels[order],
+            scores[order],
+            SampleLocations(*(column[order] for column in at)),
         )
 
 
@@ -139,20 +148,20 @@ def evaluate(
     alive: Callable[[], None] = lambda: None,
     tells_steps: bool = False,
     title: str = "test",
-    places: PlaceFinder | None = None,
+    locations: LocationFinder | None = None,
     extra: Sequence[tf.keras.metrics.Metric] = (),
 ) -> tuple[EvaluationResult, dict[str, float]] | None:
     """Score every sample once; return the metrics over all ranks, and the further ones by name.
 
-    None is returned where a rank was asked to stop. Nothing of a sample is kept, unless ``places``
-    asks for it or GAUC needs it: where the samples of a user do not come one after another on one
-    rank. ``feed`` has this rank's rows in the stored order, ``contiguous`` where there are several
-    ranks.
+    None is returned where a rank was asked to stop. Nothing of a sample is kept, unless
+    ``locations`` asks for it or GAUC needs it: where the samples of a user do not come one after
+    another on one rank. ``feed`` has this rank's rows in the stored order, ``contiguous`` where
+    there are several ranks.
     """
     steps = feed.plan(0).steps
     begin, samples = time.perf_counter(), 0
     before = begin
-    item = places.item if places is not None else None
+    item = locations.item if locations is not None else None
     users = [m.user for m in extra if isinstance(m, GAUC) and m.user is not None]
     keep = [name for name in dict.fromkeys((user, item, *users)) if name is not None]
     together = user is None or _are_together(feed, user, ranks, log)
@@ -163,7 +172,7 @@ def evaluate(
                 f"{user!r}, by which scores are kept. Found: rows that are apart."
             )
     counted = HeldOutMetrics(user, together, extra)
-    kept = KeptRows() if places is not None or not together else None
+    kept = KeptRows() if locations is not None or not together else None
     wrong = alone = 0
     with log.progress(title, steps) as line, closing(feed.inputs()) as inputs:
         for step, given in enumerate(inputs):
@@ -178,8 +187,8 @@ def evaluate(
             counted.update(labels, scores, columns)
             if kept is not None:
                 at = None
-                if places is not None:
-                    at = places.of_batch(step, given, len(scores), columns)
+                if locations is not None:
+                    at = locations.of_batch(step, given, len(scores), columns)
                 kept.add(labels, scores, columns[user] if user else None, at)
             samples += len(scores) * ranks.size
             now = time.perf_counter()
@@ -196,8 +205,8 @@ def evaluate(
         )
     if kept is not None and not together:
         counted.take_users_one_by_one(kept.by_user(ranks))
-    scored = kept.on_first_rank(ranks) if kept is not None and places is not None else None
-    return counted.result(wrong, ranks, scored, places is not None)
+    scored = kept.on_first_rank(ranks) if kept is not None and locations is not None else None
+    return counted.result(wrong, ranks, scored, locations is not None)
 
 
 def _are_together(feed: Loader, user: str, ranks: Ranks, log: RunLog) -> bool:
@@ -288,7 +297,7 @@ def _thinned(auc: AUC) -> list[list[float]]:
     if curve is None:
         return [[], []]
     false_positive, true_positive = curve
-    place = np.floor((false_positive + true_positive) * 100)
-    kept = np.flatnonzero(np.concatenate([[True], place[1:] != place[:-1]]))
-    kept = np.union1d(kept, [len(place) - 1])
+    percent = np.floor((false_positive + true_positive) * 100)
+    kept = np.flatnonzero(np.concatenate([[True], percent[1:] != percent[:-1]]))
+    kept = np.union1d(kept, [len(percent) - 1])
     return [false_positive[kept].tolist(), true_positive[kept].tolist()]

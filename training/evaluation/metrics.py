@@ -76,13 +76,13 @@ def _limbs(values: tf.Tensor) -> tf.Tensor:
 
 def _total(limbs: Array) -> Fraction:
     """Put the sums of limbs together, [limbs]."""
-    parts = (Fraction(int(limb), 1 << (LIMB_BITS * place)) for place, limb in enumerate(limbs))
+    parts = (Fraction(int(limb), 1 << (LIMB_BITS * index)) for index, limb in enumerate(limbs))
     return sum(parts, Fraction())
 
 
 def _near_total(limbs: tf.Tensor) -> tf.Tensor:
     """Do the same within a graph: [..., limbs] to [...], float64."""
-    sizes = tf.constant([2.0 ** -(LIMB_BITS * place) for place in range(LIMBS)], tf.float64)
+    sizes = tf.constant([2.0 ** -(LIMB_BITS * index) for index in range(LIMBS)], tf.float64)
     return tf.reduce_sum(tf.cast(limbs, tf.float64) * sizes, axis=-1)
 
 
@@ -104,10 +104,10 @@ class AUC(WholeNumbers):
         """
         clicks, scores, counted = _samples(y_true, y_pred, sample_weight)
         between = tf.math.ceil(scores * tf.constant(THRESHOLDS - 1, tf.float32)) - 1
-        place = tf.cast(tf.clip_by_value(between, 0, THRESHOLDS - 2), tf.int32)
-        place += (THRESHOLDS - 1) * tf.cast(clicks, tf.int32)
+        bins = tf.cast(tf.clip_by_value(between, 0, THRESHOLDS - 2), tf.int32)
+        bins += (THRESHOLDS - 1) * tf.cast(clicks, tf.int32)
         counted = tf.cast(counted, tf.int64)
-        self.counts.assign_add(tf.math.unsorted_segment_sum(counted, place, 2 * (THRESHOLDS - 1)))
+        self.counts.assign_add(tf.math.unsorted_segment_sum(counted, bins, 2 * (THRESHOLDS - 1)))
 
     def result(self) -> tf.Tensor:
         """Return the area; NaN where there are only clicks or only others."""
@@ -183,11 +183,11 @@ class CalibrationError(WholeNumbers):
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         """Count the samples of each bin; arguments as of :meth:`AUC.update_state`."""
         clicks, scores, counted = _samples(y_true, y_pred, sample_weight)
-        place = tf.cast(scores * CALIBRATION_BINS, tf.int32)
-        place = tf.clip_by_value(place, 0, CALIBRATION_BINS - 1)
+        bins = tf.cast(scores * CALIBRATION_BINS, tf.int32)
+        bins = tf.clip_by_value(bins, 0, CALIBRATION_BINS - 1)
 
         def of_bins(values: tf.Tensor) -> tf.Tensor:
-            return tf.math.unsorted_segment_sum(values, place, CALIBRATION_BINS)
+            return tf.math.unsorted_segment_sum(values, bins, CALIBRATION_BINS)
 
         self.samples.assign_add(of_bins(tf.cast(counted, tf.int64)))
         self.clicks.assign_add(of_bins(tf.cast(counted & clicks, tf.int64)))

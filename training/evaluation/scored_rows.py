@@ -24,10 +24,10 @@ SMALLEST_PROBABILITY = 1e-7
 """Log loss counts probabilities no nearer to 0 and 1 than this, as Keras does."""
 
 
-def threshold_places(labels: Array, probabilities: Array) -> Array:
-    """Return the place of each row among the counts of non-clicks, then of clicks."""
-    place = np.ceil(probabilities.astype(np.float32) * np.float32(THRESHOLDS - 1)) - 1
-    between = np.clip(place, 0, THRESHOLDS - 2).astype(np.int64)
+def threshold_bins(labels: Array, probabilities: Array) -> Array:
+    """Return the bin of each row, those of non-clicks before those of clicks."""
+    bins = np.ceil(probabilities.astype(np.float32) * np.float32(THRESHOLDS - 1)) - 1
+    between = np.clip(bins, 0, THRESHOLDS - 2).astype(np.int64)
     return np.asarray(between + (labels > 0.5) * (THRESHOLDS - 1))
 
 
@@ -40,10 +40,10 @@ def losses_of(labels: Array, probabilities: Array) -> Array:
     return losses
 
 
-def calibration_places(probabilities: Array) -> Array:
+def calibration_bins(probabilities: Array) -> Array:
     """Return the bin of each row."""
-    places = (probabilities * CALIBRATION_BINS).astype(np.int64)
-    return np.asarray(np.minimum(places, CALIBRATION_BINS - 1))
+    bins = (probabilities * CALIBRATION_BINS).astype(np.int64)
+    return np.asarray(np.minimum(bins, CALIBRATION_BINS - 1))
 
 
 def exact_auc(labels: Array, probabilities: Array) -> float | None:
@@ -72,8 +72,8 @@ NONE = -1
 """The position of a sample that is a stored row, and the item of a dataset without items."""
 
 
-class Places(NamedTuple):
-    """Places of samples, [samples] int64 each."""
+class SampleLocations(NamedTuple):
+    """Where samples are in the dataset, [samples] int64 each."""
 
     rows: Array
     """Their rows among those of the mapping's files, from 0; of users, the rows of the users."""
@@ -93,7 +93,7 @@ class ScoredRows:
     """Clicks where true."""
     scores: Array
     """Click probabilities, float32."""
-    places: Places | None = None
+    locations: SampleLocations | None = None
     """Where the rows stand in the dataset, if that was kept."""
 
     def write(self, path: Path) -> None:
@@ -104,8 +104,8 @@ class ScoredRows:
             for (name, kind), column in zip(COMPARED.items(), columns, strict=True)
         }
         absent = np.full(len(self.users), NONE)
-        places = (absent, absent, absent) if self.places is None else self.places
-        for (name, kind), column in zip(JOINED.items(), places, strict=True):
+        locations = (absent, absent, absent) if self.locations is None else self.locations
+        for (name, kind), column in zip(JOINED.items(), locations, strict=True):
             arrays[name] = pa.array(column, kind, mask=column == NONE)
         with open_replacing(path) as file:
             pq.write_table(pa.table({name: arrays[name] for name in COLUMNS}), file)

@@ -31,9 +31,9 @@ class Measurement:
         seconds, self._last = (now - self._last) / len(samples), now
         first = done - len(samples) + 1
         for step, (count, values) in enumerate(zip(samples, losses, strict=True), start=first):
-            place = divmod(step - 1, self._steps_of_pass)
+            position = divmod(step - 1, self._steps_of_pass)
             rate = {"samples/s": count / max(1e-9, seconds)}
-            self._log.write("step", place, epoch=place[0] + 1, step=step, **values, **rate)
+            self._log.write("step", position, epoch=position[0] + 1, step=step, **values, **rate)
             if step > self._warmup:
                 self.latencies.append(seconds)
                 self._samples += round(count)
@@ -69,7 +69,7 @@ def peak_memory() -> dict[str, float]:
     used = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     peaks = {"peak_memory_gib": used / GIB}
     for gpu in tf.config.list_logical_devices("GPU")[:1]:
-        place = gpu.name.removeprefix("/device:")
-        peak = tf.config.experimental.get_memory_info(place)["peak"]
+        device = gpu.name.removeprefix("/device:")
+        peak = tf.config.experimental.get_memory_info(device)["peak"]
         peaks["peak_gpu_memory_gib"] = peak / GIB
     return peaks

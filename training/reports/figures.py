@@ -45,9 +45,9 @@ def draw(runs: list[RunResults]) -> dict[str, Any]:
 
 
 def smooth(values: list[float]) -> tuple[Any, Any]:
-    """Average runs of steps so that about 200 points are left: (middle places, means).
+    """Average runs of steps so that about 200 points are left: (middles, means).
 
-    >>> places, means = smooth([float(v) for v in range(400)])
+    >>> middles, means = smooth([float(v) for v in range(400)])
     >>> len(means), means[:2].tolist()
     (200, [0.5, 2.5])
     """
@@ -63,9 +63,9 @@ def draw_loss(axes: Any, run: RunResults, color: str) -> bool:
     steps = [entry for entry in run.steps if entry.get("total_loss") is not None]
     if not steps:
         return False
-    places, means = smooth([entry["total_loss"] for entry in steps])
+    middles, means = smooth([entry["total_loss"] for entry in steps])
     numbers = np.array([entry["step"] for entry in steps])
-    x = numbers[np.clip(places.astype(int) - 1, 0, len(numbers) - 1)]
+    x = numbers[np.clip(middles.astype(int) - 1, 0, len(numbers) - 1)]
     axes.plot(x, means, color=color, label=run.name)
     axes.set(xlabel="step", ylabel="total loss")
     return True
@@ -115,8 +115,8 @@ def draw_throughput(axes: Any, run: RunResults, color: str) -> bool:
     rates = [entry["samples/s"] for entry in run.steps if entry.get("samples/s")]
     if not rates:
         return False
-    places, means = smooth(rates)
-    axes.plot(places, means, color=color, label=f"{run.name}, median {np.median(rates):,.0f}")
+    middles, means = smooth(rates)
+    axes.plot(middles, means, color=color, label=f"{run.name}, median {np.median(rates):,.0f}")
     axes.set(xlabel="step", ylabel="samples/s")
     axes.set_ylim(bottom=0)
     return True
@@ -154,12 +154,12 @@ def draw_settings(settings: Sequence[RunGroup], measure: str) -> dict[str, Any]:
 def _spread(settings: Sequence[RunGroup], measure: str) -> Any:
     height = 1.2 + 0.34 * len(settings)
     figure, axes = plt.subplots(figsize=(6.4, max(2.4, height)), layout="constrained")
-    for place, setting in enumerate(settings):
+    for row, setting in enumerate(settings):
         values = np.array(setting.measured(measure))
-        color = COLORS[place % len(COLORS)]
+        color = COLORS[row % len(COLORS)]
         apart = np.linspace(-0.18, 0.18, len(values)) if len(values) > 1 else np.zeros(1)
-        axes.scatter(values, place + apart, s=14, color=color, alpha=0.8, linewidths=0)
-        axes.plot([values.mean()] * 2, [place - 0.3, place + 0.3], color=color)
+        axes.scatter(values, row + apart, s=14, color=color, alpha=0.8, linewidths=0)
+        axes.plot([values.mean()] * 2, [row - 0.3, row + 0.3], color=color)
     axes.set_yticks(range(len(settings)), [_short(setting.name) for setting in settings])
     axes.invert_yaxis()
     axes.set_xlabel(MEASURES[measure].title)
@@ -169,11 +169,11 @@ def _spread(settings: Sequence[RunGroup], measure: str) -> Any:
 
 def _cost(settings: Sequence[RunGroup], measure: str) -> Any:
     figure, axes = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
-    for place, setting in enumerate(settings):
+    for index, setting in enumerate(settings):
         pairs = [(run.metric("time_to_train"), run.metric(measure)) for run in setting.runs]
         points = np.array([pair for pair in pairs if None not in pair], np.float64).reshape(-1, 2)
         label = _short(setting.name) if len(settings) <= len(COLORS) else None
-        color = COLORS[place % len(COLORS)]
+        color = COLORS[index % len(COLORS)]
         axes.scatter(points[:, 0], points[:, 1], s=18, color=color, label=label)
     if len(settings) <= len(COLORS):
         axes.legend(fontsize=8, frameon=False)
@@ -199,10 +199,10 @@ def _parallel(settings: Sequence[RunGroup], keys: Sequence[str], measure: str) -
         line = [heights[number] for heights, _ in placed]
         axes.plot(range(len(line)), line, color=plt.cm.viridis(scale(means[number])), alpha=0.8)
     near = {"fontsize": 7, "xytext": (3, 2), "textcoords": "offset points"}
-    for place, (_, labels) in enumerate(placed):
-        axes.axvline(place, color="0.8", linewidth=1, zorder=0)
+    for index, (_, labels) in enumerate(placed):
+        axes.axvline(index, color="0.8", linewidth=1, zorder=0)
         for label, height in labels.items():
-            axes.annotate(label, (place, height), **near)
+            axes.annotate(label, (index, height), **near)
     axes.set_xticks(range(len(placed)), [*keys, title], rotation=15, fontsize=8)
     axes.set_yticks([])
     axes.set_title("Values and what they reached", loc="left", fontsize=11)
@@ -217,7 +217,7 @@ def _placed(values: Sequence[Any]) -> tuple[list[float], dict[str, float]]:
     """
     if not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
         names = sorted({shown_value(value) for value in values})
-        labels = {name: place / max(1, len(names) - 1) for place, name in enumerate(names)}
+        labels = {name: index / max(1, len(names) - 1) for index, name in enumerate(names)}
         return [labels[shown_value(value)] for value in values], labels
     numbers = np.array(values, np.float64)
     if numbers.min() > 0 and numbers.max() / numbers.min() >= WIDE:

@@ -50,7 +50,7 @@ MEASURES = {
 """What runs are measured by, by name in the log."""
 
 Entry = dict[str, Any]
-PLACED = ("step", "epoch")
+NUMBERED = ("step", "epoch")
 """Kinds of entries that are sorted by the number of the same name."""
 DRAWN = ("total_loss", "samples/s", "train_auc", "test_auc")
 """What figures show of entries."""
@@ -126,8 +126,8 @@ def _read_log(log: Path) -> list[Entry]:
 
 def _check_entry(entry: Entry) -> None:
     """Refuse an entry of ours that does not say where it stands, or has no number to draw."""
-    is_placed = entry["type"] not in PLACED or type(entry[entry["type"]]) is int
-    if not is_placed or not all(_is_number(entry.get(name, 0.0)) for name in DRAWN):
+    is_numbered = entry["type"] not in NUMBERED or type(entry[entry["type"]]) is int
+    if not is_numbered or not all(_is_number(entry.get(name, 0.0)) for name in DRAWN):
         raise ValueError(entry)
 
 
@@ -163,7 +163,7 @@ def _checked(path: Path, fits: Callable[[Entry], bool]) -> Entry:
 
 def _last_by(kind: str, entries: list[Entry]) -> list[Entry]:
     found = {entry[kind]: entry for entry in entries if entry["type"] == kind}
-    return [found[place] for place in sorted(found)]
+    return [found[number] for number in sorted(found)]
 
 
 def _read(path: Path, parse: Any) -> Entry:

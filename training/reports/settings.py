@@ -63,12 +63,12 @@ def settings_of(runs: Sequence[RunResults]) -> list[RunGroup]:
     keys = list(dict.fromkeys(key for description in described for key in description))
     differing = [key for key in keys if len({_as_text(found.get(key)) for found in described}) > 1]
     together: dict[str, list[int]] = {}
-    for place, found in enumerate(described):
-        together.setdefault(_as_text({key: found.get(key) for key in differing}), []).append(place)
+    for index, found in enumerate(described):
+        together.setdefault(_as_text({key: found.get(key) for key in differing}), []).append(index)
     settings = []
-    for places in together.values():
-        values = {key: described[places[0]].get(key) for key in differing}
-        members = [runs[place] for place in places]
+    for indices in together.values():
+        values = {key: described[indices[0]].get(key) for key in differing}
+        members = [runs[index] for index in indices]
         name = members[0].name if len(members) == 1 else name_of(values) or "all runs"
         settings.append(RunGroup(name, values, members))
     return settings

@@ -13,9 +13,9 @@ from ..evaluation.scored_rows import (
     CALIBRATION_BINS,
     THRESHOLDS,
     ScoredRows,
-    calibration_places,
+    calibration_bins,
     losses_of,
-    threshold_places,
+    threshold_bins,
 )
 
 Array = npt.NDArray[Any]
@@ -61,8 +61,8 @@ class UserBootstrap:
     def auc(self, rows: ScoredRows, of: Array | None = None) -> OfUsers:
         """Prepare the AUC of one run, of the rows where ``of`` is true."""
         labels, scores, user = self._chosen(rows, of)
-        place = threshold_places(labels, scores)
-        return lambda times: self._auc(place, times[user])
+        bins = threshold_bins(labels, scores)
+        return lambda times: self._auc(bins, times[user])
 
     def log_loss(self, rows: ScoredRows, of: Array | None = None) -> OfUsers:
         """Prepare the mean log loss of one run; arguments as of :meth:`auc`."""
@@ -74,12 +74,12 @@ class UserBootstrap:
     def calibration_error(self, rows: ScoredRows, of: Array | None = None) -> OfUsers:
         """Prepare the calibration error of one run; arguments as of :meth:`auc`."""
         labels, scores, user = self._chosen(rows, of)
-        place = calibration_places(scores)
+        bins = calibration_bins(scores)
         above = scores.astype(np.float64) - labels  # summed over a bin, what it predicts too much
 
         def error(times: Array) -> float:
             weights = times[user]
-            apart = np.bincount(place, weights * above, CALIBRATION_BINS)
+            apart = np.bincount(bins, weights * above, CALIBRATION_BINS)
             return _share(float(np.abs(apart).sum()), float(weights.sum()))
 
         return error
@@ -99,8 +99,8 @@ class UserBootstrap:
             yield drawn.astype(np.float64)
 
     @staticmethod
-    def _auc(place: Array, weights: Array) -> float:
-        counts = np.bincount(place, weights, 2 * (THRESHOLDS - 1)).reshape(2, -1)
+    def _auc(bins: Array, weights: Array) -> float:
+        counts = np.bincount(bins, weights, 2 * (THRESHOLDS - 1)).reshape(2, -1)
         others, clicks = counts
         if not others.any() or not clicks.any():
             return float("nan")
@@ -123,6 +123,6 @@ def _share(part: float, whole: float) -> float:
 
 
 def _rows_and_clicks(rows: ScoredRows) -> tuple[Array, Array, Array]:
-    users, place = np.unique(rows.users, return_inverse=True)
+    users, index = np.unique(rows.users, return_inverse=True)
     count = len(users)
-    return users, np.bincount(place, minlength=count), np.bincount(place, rows.labels, count)
+    return users, np.bincount(index, minlength=count), np.bincount(index, rows.labels, count)

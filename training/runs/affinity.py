@@ -80,7 +80,7 @@ def set_affinity(
             runs).
         local_rank: this process on its machine.
         local_size: processes on this machine.
-        near: the logical CPUs near each rank's GPU, by local rank. They take the sockets' place,
+        near: the logical CPUs near each rank's GPU, by local rank. They replace the sockets,
             which need not be those of the GPUs in their order.
     """
     if mode == "disabled":
@@ -133,16 +133,16 @@ def choose_near_cores(
     return _deal(cores, mode, sharing.index(local_rank), len(sharing))
 
 
-def _deal(cores: list[Core], mode: str, place: int, count: int) -> list[int]:
-    """Deal cores out among ``count`` ranks, of which this is number ``place``."""
+def _deal(cores: list[Core], mode: str, number: int, count: int) -> list[int]:
+    """Deal cores out among ``count`` ranks, of which this is number ``number``."""
     if mode == "single":
         mine = cores[:1]
     elif mode == "single_unique" or (count > len(cores) and mode != "socket"):
-        mine = [cores[place % len(cores)]]
+        mine = [cores[number % len(cores)]]
     elif mode == "socket_unique_interleaved":
-        mine = cores[place::count]
+        mine = cores[number::count]
     elif mode == "socket_unique_continuous":
-        mine = cores[place * len(cores) // count : (place + 1) * len(cores) // count]
+        mine = cores[number * len(cores) // count : (number + 1) * len(cores) // count]
     else:
         mine = cores
     return [cpu for core in mine for cpu in core]

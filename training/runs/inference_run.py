@@ -85,7 +85,7 @@ class InferenceRun(RunParts):
             self.user,
             alive=self.watchdog.alive,
             tells_steps=True,
-            places=self.places_to_save(feed),
+            locations=self.locations_to_save(feed),
         )
         assert found is not None
         evaluation, _ = found

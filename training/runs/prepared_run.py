@@ -18,7 +18,7 @@ from ...parallel.checkpoints.checkpoint_files import SavedCheckpoint, read_check
 from ...parallel.ranks import collectives
 from ...parallel.ranks.watchdog import Watchdog
 from ...schemas.dataset import DatasetDirectory
-from ..evaluation.evaluate import EvaluationResult, PlaceFinder
+from ..evaluation.evaluate import EvaluationResult, LocationFinder
 from ..evaluation.prediction import Predictor
 from ..evaluation.scored_rows import TEST_SCORES
 from ..run_log import RunLog
@@ -109,9 +109,9 @@ class RunParts:
             return in_a_pass, min(warmup, in_a_pass - 1)
         return config.benchmark_steps + warmup, warmup
 
-    def places_to_save(self, feed: Loader) -> PlaceFinder | None:
+    def locations_to_save(self, feed: Loader) -> LocationFinder | None:
         """Find the samples of the test feed in the dataset, where their scores are saved."""
-        return PlaceFinder.of(feed, self.dataset) if self.config.save_scores else None
+        return LocationFinder.of(feed, self.dataset) if self.config.save_scores else None
 
     def with_threads_reported(self, feed: Loader) -> Loader:
         """Say where no threads of ours decode what is read, though so many were asked for."""

@@ -26,11 +26,11 @@ def parse_replay(text: str) -> tuple[Path, float]:
     Raises:
         ValueError: where it is something else, or the share does not lie between 0 and 1.
     """
-    place, _, number = text.rpartition(":")
+    directory, _, number = text.rpartition(":")
     share = float(number)
-    if not place or not 0 < share < 1:
+    if not directory or not 0 < share < 1:
         raise ValueError(text)
-    return Path(place), share
+    return Path(directory), share
 
 
 def batch_shares(global_batch_size: int, share: float, unit: int) -> BatchShares:
@@ -59,9 +59,11 @@ def batch_shares(global_batch_size: int, share: float, unit: int) -> BatchShares
     return BatchShares(global_batch_size - old, old)
 
 
-def open_replayed(place: Path, feature_spec: str, dataset: DatasetDirectory) -> DatasetDirectory:
+def open_replayed(
+    directory: Path, feature_spec: str, dataset: DatasetDirectory
+) -> DatasetDirectory:
     """Open the older dataset, whose rows have to be ones that the new one could have."""
-    old = DatasetDirectory.open(place, feature_spec=feature_spec)
+    old = DatasetDirectory.open(directory, feature_spec=feature_spec)
     old.stored_files("train")
     wanted, found = _columns(dataset), _columns(old)
     problems = [
@@ -82,7 +84,7 @@ def open_replayed(place: Path, feature_spec: str, dataset: DatasetDirectory) -> 
 
 
 def _columns(dataset: DatasetDirectory) -> dict[str, tuple[str, int | None]]:
-    """Say of each column its type and, of a list, how many places a batch has for it."""
+    """Say of each column its type and, of a list, how long it is in a batch."""
     named = {name for names in dataset.channels.values() for name in names}
     columns = (column for column in dataset.schema if column.name in named)
     return {

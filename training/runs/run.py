@@ -194,18 +194,16 @@ class Run:
 
     def _find_checkpoint(self) -> SavedCheckpoint | None:
         is_training = self.config.mode == "train"
-        place = self.config.load_checkpoint_path or (
-            self.config.warm_start if is_training else None
-        )
-        if place is None:
+        path = self.config.load_checkpoint_path or (self.config.warm_start if is_training else None)
+        if path is None:
             return None
 
         def say(message: str) -> None:
             print(f"merlin-sim: {message}", flush=True)
 
         if is_training and self.config.load_checkpoint_path is not None:
-            return CheckpointStore(place).load(say, check_facts)
-        return choose_checkpoint(place, self.config.step, say, check_facts)
+            return CheckpointStore(path).load(say, check_facts)
+        return choose_checkpoint(path, self.config.step, say, check_facts)
 
     def _model_options(self, checkpoint: SavedCheckpoint | None) -> dict[str, Any]:
         """Return the options given, and those of a checkpoint's model beside them.

@@ -173,9 +173,9 @@ class TrainingRun(RunParts):
         evaluation: Evaluation,
     ) -> None:
         """Evaluate weights of which nothing is left to train."""
-        place = (position.epoch, position.step, position.steps)
+        start = (position.epoch, position.step, position.steps)
         self.trained.progress = FitProgress(
-            *place, steps.steps, epochs=self.config.epochs, callbacks=tuple(callbacks)
+            *start, steps.steps, epochs=self.config.epochs, callbacks=tuple(callbacks)
         )
         for callback in callbacks:
             callback.set_model(self.trained)
@@ -193,7 +193,7 @@ class TrainingRun(RunParts):
             extra=[type(metric).from_config(metric.get_config()) for metric in self._metrics],
             user=self.user,
             predict=self.predictor(),
-            places=self.places_to_save(held_out["test"]),
+            locations=self.locations_to_save(held_out["test"]),
             log=self.log,
             alive=self.watchdog.alive,
         )
@@ -348,8 +348,8 @@ class TrainingRun(RunParts):
         config = self.config
         if config.replay is None:
             return None
-        place, share = parse_replay(config.replay)
-        old = open_replayed(place, config.feature_spec, self.dataset)
+        directory, share = parse_replay(config.replay)
+        old = open_replayed(directory, config.feature_spec, self.dataset)
         unit = self.ranks.size * self.candidates
         return old, batch_shares(config.global_batch_size, share, unit)
 
@@ -423,7 +423,7 @@ class TrainingRun(RunParts):
         for name, variable in named_variables(self.model).items():
             if name in known:
                 part = parts.get(name)
-                begin = 0 if part is None else part.places(variable.shape)[0][0]
+                begin = 0 if part is None else part.ranges(variable.shape)[0][0]
                 rows[variable.ref()] = max(0, min(known[name] - begin, int(variable.shape[0])))
         return HeldRows(rows, rate)
 
@@ -460,8 +460,8 @@ class TrainingRun(RunParts):
                     f"{path}: all {self.config.epochs} epochs are over, {done}. Nothing is left to"
                     " train; more --epochs would go on. The weights are evaluated."
                 )
-            place = (position.epoch, position.step)
-            self.log.write("resume", place, step=position.steps, checkpoint=str(path))
+            at = (position.epoch, position.step)
+            self.log.write("resume", at, step=position.steps, checkpoint=str(path))
 
         collectives.on_first_rank(restore, self.ranks)
         self._restore_own(state)

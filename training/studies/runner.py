@@ -130,18 +130,18 @@ class EpochsOfLog:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._place = path.stat().st_size if path.exists() else 0
+        self._offset = path.stat().st_size if path.exists() else 0
 
     def new(self) -> list[Epoch]:
         """Return the epochs since the last time."""
         try:
             with open(self._path, "rb") as file:
-                file.seek(self._place)
+                file.seek(self._offset)
                 text = file.read()
         except FileNotFoundError:
             return []
         whole = text[: text.rfind(b"\n") + 1]
-        self._place += len(whole)
+        self._offset += len(whole)
         lines = (line for line in whole.splitlines() if b'"type": "epoch"' in line)
         return [json.loads(line) for line in lines]
 
@@ -189,8 +189,8 @@ class StudyRunner:
         self._say_how_much(len(trials), len(left))
         while left:
             others = []
-            for place, trial in enumerate(left):
-                if not self._run(trial, len(left) - place, lambda entry: True):
+            for index, trial in enumerate(left):
+                if not self._run(trial, len(left) - index, lambda entry: True):
                     others.append(trial)
             self._wait_for_others(len(others))
             left = [trial for trial in others if not trial.is_finished]

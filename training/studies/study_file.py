@@ -100,10 +100,10 @@ class _Reader:
     def __init__(self, path: Path, node: Node, problems: list[Problem]) -> None:
         self.path, self.node, self.problems = path, node, problems
 
-    def wrong(self, place: Sequence[str | int], expected: str, received: Any) -> None:
+    def wrong(self, key_path: Sequence[str | int], expected: str, received: Any) -> None:
         text = received if isinstance(received, str) else describe(received)
-        line = self.node.line_of(tuple(place))
-        self.problems.append(Problem(self.path.name, tuple(place), expected, text, line))
+        line = self.node.line_of(tuple(key_path))
+        self.problems.append(Problem(self.path.name, tuple(key_path), expected, text, line))
 
     def study(self, content: Any) -> StudyFile | None:
         if not isinstance(content, dict) or not content:
@@ -166,10 +166,10 @@ class _Reader:
         self.wrong((key,), KEYS[key], value)
         return None
 
-    def _mapping(self, place: Sequence[str | int], value: Any) -> dict[str, Any]:
+    def _mapping(self, key_path: Sequence[str | int], value: Any) -> dict[str, Any]:
         if isinstance(value, dict) and all(isinstance(name, str) for name in value):
             return {name: plain(entry) for name, entry in value.items()}
-        self.wrong(place, "names with values", value)
+        self.wrong(key_path, "names with values", value)
         return {}
 
     def _datasets(self, value: Any) -> dict[str, Path]:
@@ -195,18 +195,18 @@ class _Reader:
         self.wrong(("seeds",), "a positive number of them, or a list of different ones", value)
         return ()
 
-    def _lists(self, place: Sequence[str | int], value: Any) -> dict[str, Values]:
+    def _lists(self, key_path: Sequence[str | int], value: Any) -> dict[str, Values]:
         found = {}
-        for name, values in self._mapping(place, value).items():
+        for name, values in self._mapping(key_path, value).items():
             values = value[name]
             if isinstance(values, list) and values:
                 found[name] = tuple(map(plain, values))
                 if len(set(map(repr, found[name]))) < len(values):
-                    self.wrong((*place, name), "different values", "one of them twice")
+                    self.wrong((*key_path, name), "different values", "one of them twice")
             else:
-                self.wrong((*place, name), "a list of at least one value", values)
+                self.wrong((*key_path, name), "a list of at least one value", values)
         if value == {}:
-            self.wrong(place, "at least one option with its values", "none")
+            self.wrong(key_path, "at least one option with its values", "none")
         return found
 
     def _measures(self, value: Any) -> tuple[str, ...]:
@@ -221,8 +221,8 @@ class _Reader:
             return None
         for key in value:
             if key not in SEARCH_KEYS:
-                place = ("search", str(key))
-                self.wrong(place, "one of " + ", ".join(SEARCH_KEYS), "an unknown key")
+                key_path = ("search", str(key))
+                self.wrong(key_path, "one of " + ", ".join(SEARCH_KEYS), "an unknown key")
         numbers: dict[str, int] = {}
         for name, least in LEAST.items():
             number: Any = value.get(name)
@@ -246,35 +246,37 @@ class _Reader:
             return {}
         found: dict[str, Range | Values] = {}
         for name, entry in value.items():
-            place = ("search", "space", str(name))
+            key_path = ("search", "space", str(name))
             if isinstance(entry, dict):
-                found[str(name)] = self._range(place, entry)
+                found[str(name)] = self._range(key_path, entry)
             else:
-                found |= self._lists(place[:2], {str(name): entry})
+                found |= self._lists(key_path[:2], {str(name): entry})
         return found
 
-    def _range(self, place: Sequence[str | int], entry: dict[str, Any]) -> Range:
+    def _range(self, key_path: Sequence[str | int], entry: dict[str, Any]) -> Range:
         nothing = Range(0, 1)
         for key in entry:
             if key not in RANGE_KEYS:
-                self.wrong((*place, str(key)), "one of " + ", ".join(RANGE_KEYS), "an unknown key")
+                self.wrong(
+                    (*key_path, str(key)), "one of " + ", ".join(RANGE_KEYS), "an unknown key"
+                )
         low: Any
         high: Any
         low, high = entry.get("low"), entry.get("high")
         step: Any = entry.get("step")
         log: Any = entry.get("log", False)
         if not (_is_number(low) and _is_number(high) and low < high):
-            self.wrong(place, "low and high, numbers, the first the smaller", describe(entry))
+            self.wrong(key_path, "low and high, numbers, the first the smaller", describe(entry))
             return nothing
         if not isinstance(log, bool):
-            self.wrong((*place, "log"), "true or false", log)
+            self.wrong((*key_path, "log"), "true or false", log)
         elif log and (low <= 0 or step is not None):
-            self.wrong((*place, "log"), "a low above 0 and no step", f"low {low}, step {step}")
+            self.wrong((*key_path, "log"), "a low above 0 and no step", f"low {low}, step {step}")
         whole = _is_whole(low) and _is_whole(high)
         if step is not None and not (_is_number(step) and step > 0):
-            self.wrong((*place, "step"), "a positive number", step)
+            self.wrong((*key_path, "step"), "a positive number", step)
         elif step is not None and whole and not _is_whole(step):
-            self.wrong((*place, "step"), "a whole number, as low and high are", step)
+            self.wrong((*key_path, "step"), "a whole number, as low and high are", step)
         return Range(low, high, log is True, step)
 
 

@@ -156,9 +156,9 @@ class SettledStudy:
 
     def trials(self, values: Mapping[str, Any], folder: str | None = None) -> list[Trial]:
         """List the runs of one setting, in ``folder``: each dataset with each seed."""
-        place = self.root / "trials" / (folder or folder_of(values))
+        path = self.root / "trials" / (folder or folder_of(values))
         return [
-            self._trial(place / f"{dataset}-seed-{seed}", values, dataset, seed)
+            self._trial(path / f"{dataset}-seed-{seed}", values, dataset, seed)
             for dataset in self.file.datasets
             for seed in self.file.seeds
         ]

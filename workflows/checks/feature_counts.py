@@ -182,8 +182,8 @@ class NumberCounts:
         found: list[tuple[str, float]] = []
         some = (self._train, self._test)
         numbers = [rows.values.reshape(len(rows.values), self._width or 1).T for rows in some]
-        for place, (train, test) in enumerate(zip(*numbers, strict=True)):
-            name = self.name if self._width is None else f"{self.name}[{place}]"
+        for index, (train, test) in enumerate(zip(*numbers, strict=True)):
+            name = self.name if self._width is None else f"{self.name}[{index}]"
             known = train[np.isfinite(train)]
             shares = np.linspace(0, 1, BUCKETS + 1)[1:-1]
             edges = np.unique(np.quantile(known, shares)) if len(known) else np.zeros(1)

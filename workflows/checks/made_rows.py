@@ -12,7 +12,7 @@ from merlin.schema import Schema
 
 from ...dataloader.arrow_columns import Column
 from ...dataloader.behaviour_samples import BehaviourSamples
-from ...dataloader.draws import place_seed
+from ...dataloader.draws import position_seed
 from ...dataloader.epoch_plan import Segmentation
 from ...dataloader.row_check import vector_widths
 from ...dataloader.sample_columns import SampleColumns
@@ -46,7 +46,7 @@ class MadeRows:
         users = self._users.tensors(block)
         layout = self._users.layout
         entries = self._cut.entries(block, self.mapping, 0, None)
-        seeds = tf.constant([layout.seed, place_seed(layout.seed)], tf.uint64)
+        seeds = tf.constant([layout.seed, position_seed(layout.seed)], tf.uint64)
         for first in range(0, len(entries), SAMPLES):
             chosen = tf.constant(entries[first : first + SAMPLES])
             made, labels, _ = self._samples(users, chosen, seeds)

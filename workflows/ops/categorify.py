@@ -246,8 +246,8 @@ class Categorify(nvt.ops.Categorify):
             codes[np.asarray(asked.is_null())] = NULL  # in lists NVTabular takes nulls for unknown
             if not is_coded:
                 return codes
-            places = values.indices.cast(pa.int64()).fill_null(len(codes))
-            return np.append(codes, codes.dtype.type(NULL))[np.asarray(places)]
+            indices = values.indices.cast(pa.int64()).fill_null(len(codes))
+            return np.append(codes, codes.dtype.type(NULL))[np.asarray(indices)]
         lengths = values.value_lengths().fill_null(0).to_numpy()
         offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
         if isinstance(series.array, pd.arrays.ArrowExtensionArray):

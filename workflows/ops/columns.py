@@ -112,10 +112,10 @@ def bucket_keys(boundaries: Sequence[float], name: str, numbers: Array) -> Array
     ['bucket 0', 'bucket 1', 'bucket 2', 'no_price']
     """
     digits = len(str(len(boundaries)))
-    named = [f"bucket {place:0{digits}d}" for place in range(len(boundaries) + 1)]
+    named = [f"bucket {number:0{digits}d}" for number in range(len(boundaries) + 1)]
     borders = np.asarray(boundaries, np.float32)
-    places = np.searchsorted(borders, np.asarray(numbers, np.float32), side="right")
-    keys = np.array(named, object)[places]
+    buckets = np.searchsorted(borders, np.asarray(numbers, np.float32), side="right")
+    keys = np.array(named, object)[buckets]
     keys[np.isnan(numbers)] = f"no_{name}"
     return np.asarray(keys, np.object_)
 
@@ -255,7 +255,7 @@ class LogNumbers(Operator):
 
 @register
 class FillAsOf(nvt.ops.Operator):
-    """Put the last value that was known at an interaction's time in the place of its own.
+    """Put the last value that was known at an interaction's time instead of its own.
 
     A feature that changes should not tell a sample what came later, and a missing value should not
     hide a known one. NVTabular's FillMissing knows no time. All rows of a user should stand in one

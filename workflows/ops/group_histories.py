@@ -23,7 +23,7 @@ from ...schemas.item_table import ID
 from ...schemas.users_layout import SAMPLE, UsersLayout
 from ..behaviour_columns import (
     EARLIER,
-    PLACE,
+    LOG_ROW,
     ROLE,
     SECONDS,
     SHOWN,
@@ -72,7 +72,7 @@ from ..table_columns import EXPECTED_LABEL, labels_of
 from ..times import TimeRange, kind_of_times, known_times, read_times, seconds_of, times_of
 from ..vocabularies import CATEGORIES
 from .item_statistics import KNOWN, MOMENT, VALUE, ItemStatistics, ItemTableFitter, merged
-from .item_statistics import PLACE as ITEM_PLACE
+from .item_statistics import LOG_ROW as ITEM_LOG_ROW
 from .registry import register
 from .workflow import ColumnsOfLog, Compute, refuse_features_of_label
 
@@ -309,7 +309,7 @@ class GroupHistories(StatOperator):
     def _of_items(self) -> set[str]:
         """Columns that only ``fit`` looks at: a log that is transformed need not have them."""
         names = (*self.columns.item_features, *self.columns.of_items)
-        return {PLACE, *names, *(name + RAW for name in names)}
+        return {LOG_ROW, *names, *(name + RAW for name in names)}
 
     def compute_output_schema(
         self, input_schema: Schema, col_selector: Any, prev_output_schema: Schema | None = None
@@ -505,12 +505,12 @@ class GroupHistories(StatOperator):
             return {}
         columns = self.columns
         times = self._times(frame)
-        places = np.arange(len(frame)) + (number << 40)
-        if PLACE in frame:
-            places = _host_numbers(frame, PLACE)
+        log_rows = np.arange(len(frame)) + (number << 40)
+        if LOG_ROW in frame:
+            log_rows = _host_numbers(frame, LOG_ROW)
         rows = {
             ID: self._ids_on_host(frame, columns.item), MOMENT: ordered_times(times),
-            ITEM_PLACE: places,
+            ITEM_LOG_ROW: log_rows,
         }  # fmt: skip
         found = {}
         for name in names:
@@ -689,7 +689,7 @@ class GroupHistories(StatOperator):
         found: dict[str, Array] = {}
         before: Any = np.zeros(len(samples.starts) - 1, np.int64)
         for part, (mapping, names) in enumerate(self.layout.positions.items()):
-            counts = counted_before(kept.parts[samples.places] <= part)
+            counts = counted_before(kept.parts[samples.interactions] <= part)
             ends = counts[samples.starts[1:]] - counts[samples.starts[:-1]]
             needs = 0 if self.split is None and mapping == self.rules.mappings[-1] else least
             begins = np.minimum(np.maximum(before, needs), ends)
@@ -731,7 +731,9 @@ class GroupHistories(StatOperator):
         kept, samples, _ = self._grouped(frame)
         seconds = self._seconds(frame)[kept.order]
         return {
-            mapping: int((seconds[self._places(mapping, kept, samples)[1]] <= (until or 0)).sum())
+            mapping: int(
+                (seconds[self._users_and_indices(mapping, kept, samples)[1]] <= (until or 0)).sum()
+            )
             for mapping in self.layout.positions
         }
 
@@ -741,14 +743,16 @@ class GroupHistories(StatOperator):
         kept = self._kept(self._ordered(frame, RAW), items)
         return kept, self._samples(kept), items
 
-    def _places(self, mapping: str, kept: Ordered, samples: Positions) -> tuple[Array, Array]:
+    def _users_and_indices(
+        self, mapping: str, kept: Ordered, samples: Positions
+    ) -> tuple[Array, Array]:
         """Whose each sample of a mapping is, and where it stands among the rows that are left."""
         positions = self._positions(samples, kept)
         begins, ends = (positions[name] for name in self.layout.positions[mapping])
         counts = ends - begins
         users = np.repeat(np.arange(len(counts)), counts)
         firsts = np.repeat(samples.starts[:-1] + begins - np.cumsum(counts) + counts, counts)
-        return users, np.asarray(samples.places)[firsts + np.arange(len(users))]
+        return users, np.asarray(samples.interactions)[firsts + np.arange(len(users))]
 
     def count_outdated(
         self, frame: Any, values: ItemValues | None, latest: Mapping[str, Array]
@@ -756,8 +760,8 @@ class GroupHistories(StatOperator):
         """Count what trains and whose user or item has another value than the ``latest``."""
         columns = self.columns
         kept, samples, items = self._grouped(frame)
-        users, places = self._places(TRAIN, kept, samples)
-        rows, lasts = kept.order[places], kept.order[kept.offsets[users + 1] - 1]
+        users, indices = self._users_and_indices(TRAIN, kept, samples)
+        rows, lasts = kept.order[indices], kept.order[kept.offsets[users + 1] - 1]
         found = np.zeros(len(rows), bool)
         for name in (*columns.changing_keys, *columns.changing_numbers):
             of_key = name in columns.changing_keys
@@ -765,7 +769,7 @@ class GroupHistories(StatOperator):
             found |= stored[rows] != stored[lasts]
         for name, by_item in latest.items():
             assert values is not None
-            found |= values.is_outdated(name, items[rows], kept.moments[places], by_item)
+            found |= values.is_outdated(name, items[rows], kept.moments[indices], by_item)
         return int(found.sum())
 
     # ---- reading columns ----
@@ -792,16 +796,16 @@ class GroupHistories(StatOperator):
             wrong = ~xp.isfinite(numbers.astype("float32"))
         if not wrong.any():
             return
-        place = int(on_host(wrong).argmax())
+        index = int(on_host(wrong).argmax())
         expected, of = "a finite number of 32 bits", ""
         for number in self.columns.features:
             if number.name == name and isinstance(number, Number) and number.operators:
                 expected = expected_of(number)
         if name + RAW in frame:
-            row = place if rows is None else int(rows[place])
+            row = index if rows is None else int(rows[index])
             of = f"Of {column_to_arrow(frame, name + RAW)[row].as_py():g} "
         raise UnfitNumberError(
-            f"{name!r}: expected {expected}. {of}came {float(numbers[place]):g}."
+            f"{name!r}: expected {expected}. {of}came {float(numbers[index]):g}."
         )
 
     def _times(self, frame: Any) -> pa.Array:

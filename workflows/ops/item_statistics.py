@@ -25,7 +25,7 @@ from ..raw_values import matrix_of
 from ..vocabularies import CATEGORIES
 
 Array = npt.NDArray[Any]
-MOMENT, PLACE, KNOWN, VALUE = "moment", "place", "known", "value"
+MOMENT, LOG_ROW, KNOWN, VALUE = "moment", "place", "known", "value"
 ITEMS_FILE, VOCABULARY = "items.parquet", "vocabulary"
 
 
@@ -42,7 +42,7 @@ class ItemStatistics:
     shown: Array
     """How many rows each has."""
     last: Mapping[str, pa.Table]
-    """By feature: of each item the last known value, with its time and place."""
+    """By feature: of each item the last known value, with its time and row."""
     varying: Mapping[str, Array]
     """By feature: the items that have several values."""
     rows: int
@@ -64,7 +64,7 @@ class ItemStatistics:
     ) -> ItemStatistics:
         """Count some rows: items (0 for none), roles, and, where they count, seconds: [rows] each.
 
-        ``features`` has, by feature of items: id, time, place, whether it is known, and the value.
+        ``features`` has, by feature of items: id, time, row, whether it is known, and the value.
         """
         counted = (roles & (JOINS | POSITIVE)) > 0
         shown = np.bincount(items)
@@ -125,19 +125,19 @@ def last_of_each(table: pa.Table) -> pa.Table:
     >>> last_of_each(table)[VALUE].to_pylist()
     ['b', 'd']
     """
-    names = (ID, KNOWN, MOMENT, PLACE)
+    names = (ID, KNOWN, MOMENT, LOG_ROW)
     rows = _last_rows(*(np.asarray(table[name]).astype(np.int64, copy=False) for name in names))
     return table.take(pa.array(rows)).combine_chunks()
 
 
 @numba.njit(cache=True, nogil=True)
-def _last_rows(ids: Array, known: Array, moments: Array, places: Array) -> Array:
+def _last_rows(ids: Array, known: Array, moments: Array, log_rows: Array) -> Array:
     """The last row of each id, by id; sorting the rows would take ten times as long."""
     last = np.full(ids.max() + 1 if len(ids) else 0, -1)
     for row in range(len(ids)):
         other = last[ids[row]]
-        if other < 0 or (known[row], moments[row], places[row]) >= (
-            known[other], moments[other], places[other],
+        if other < 0 or (known[row], moments[row], log_rows[row]) >= (
+            known[other], moments[other], log_rows[other],
         ):  # fmt: skip
             last[ids[row]] = row
     return last[last >= 0]
@@ -224,13 +224,13 @@ class ItemTableFitter:
         columns = self.columns
         names = [COUNT, *columns.item_features, *columns.of_items]
         rows = np.arange(size)
-        places = pa.array(rows, mask=rows >= self.table.num_rows)
-        table = {name: self.table[name].combine_chunks().take(places) for name in names}
+        indices = pa.array(rows, mask=rows >= self.table.num_rows)
+        table = {name: self.table[name].combine_chunks().take(indices) for name in names}
         found = {name: _without_nulls(values) for name, values in table.items()}
         for encoding in columns.features.encodings:
             if SHOWN not in self.table.column_names:
                 stored = (*encoding.totals, *encoding.days)
-                found |= {n: self.table[n].combine_chunks().take(places) for n in stored}
+                found |= {n: self.table[n].combine_chunks().take(indices) for n in stored}
                 continue
             counts = [np.asarray(self.table[name]) for name in (SHOWN, COUNT)]
             ids = np.arange(1, self.table.num_rows + 1)
@@ -242,7 +242,7 @@ class ItemTableFitter:
             numbers = self.fitted.encode(encoding, smoothing, shown, taken, of_all)
             if encoding.column in self.days:
                 numbers |= dict(zip(encoding.days, self.days[encoding.column][ids].T, strict=True))
-            found |= {name: pa.array(column).take(places) for name, column in numbers.items()}
+            found |= {name: pa.array(column).take(indices) for name, column in numbers.items()}
         return found
 
     def save(self, directory: Path) -> dict[str, Any]:
@@ -277,7 +277,7 @@ def _vocabulary(directory: Path, columns: BehaviourColumns) -> Path:
 
 def _stated_in_log(last: pa.Table) -> pa.Table:
     """The items that a row of the log describes: an earlier row may be older than the table."""
-    return last.filter(pc.and_(last[KNOWN], pc.greater_equal(last[PLACE], 0)))
+    return last.filter(pc.and_(last[KNOWN], pc.greater_equal(last[LOG_ROW], 0)))
 
 
 def _by_id(ids: Array, values: Array, size: int) -> pa.Array:

@@ -86,8 +86,8 @@ class KeyIndex:
         if not len(self.keys) or self._slots is None or hashes is None:
             if not len(self.keys):
                 return np.full(len(asked), ABSENT)
-            places = pc.index_in(asked, self.keys, skip_nulls=True).fill_null(ABSENT)
-            return np.asarray(places.to_numpy(), np.int64)
+            indices = pc.index_in(asked, self.keys, skip_nulls=True).fill_null(ABSENT)
+            return np.asarray(indices.to_numpy(), np.int64)
         first = self._slots[hashes & np.uint64(len(self._slots) - 1)]  # many at once: memory waits
         found: Array = _find(hashes, first, self._slots, self._hashes)
         if is_text(asked.type):  # another text may have the hash of a key; no other number has

@@ -67,9 +67,9 @@ def register(cls: Any = None, name: str | None = None) -> Any:
     name = name or cls.__name__
     check_operator(cls, name)
     known = _registered.get(name)
-    if known is not None and _place_of(known) != _place_of(cls):
+    if known is not None and _full_name(known) != _full_name(cls):
         raise MerlinSimError(
-            f"Operator {name!r}: the name is taken by {_place_of(known)}. Give `name`."
+            f"Operator {name!r}: the name is taken by {_full_name(known)}. Give `name`."
         )
     _registered[name] = cls
     return cls
@@ -158,7 +158,7 @@ def _copy(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def _place_of(cls: type) -> str:
+def _full_name(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
 
 

@@ -120,15 +120,15 @@ def read_workflow_document(directory: Path | str) -> dict[str, Any]:
 
 def _check_graph(path: Path, document: Mapping[str, Any]) -> None:
     """Refuse nodes that name operators which are not there, or read nodes that come later."""
-    for place, node in enumerate(document["nodes"]):
+    for index, node in enumerate(document["nodes"]):
         before = nodes_before(node)
         known = node["operator"] in range(len(document["operators"]))
-        if not known or not all(type(one) is int and one in range(place) for one in before):
+        if not known or not all(type(one) is int and one in range(index) for one in before):
             raise MerlinSimError(
-                f"{path}: nodes[{place}]: expected one of the operators, and nodes before it, "
+                f"{path}: nodes[{index}]: expected one of the operators, and nodes before it, "
                 f"found operator {node['operator']} and nodes {before!r:.60}."
             )
-        require_shape(path, [one.get("name") for one in node["columns"]], [str], "nodes", place)
+        require_shape(path, [one.get("name") for one in node["columns"]], [str], "nodes", index)
     if not document["nodes"]:
         raise MerlinSimError(f"{path}: nodes: expected one at least, found none.")
 

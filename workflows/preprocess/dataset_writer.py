@@ -41,7 +41,7 @@ from ..known_values import ItemValues, last_days, write_events
 from ..ops.categorify import Categorify
 from ..ops.columns import FillAsOf
 from ..ops.group_histories import GroupHistories
-from ..ops.item_statistics import KNOWN, MOMENT, PLACE, VALUE, merged, value_codes
+from ..ops.item_statistics import KNOWN, LOG_ROW, MOMENT, VALUE, merged, value_codes
 from ..ops.key_index import keys_of_file
 from ..ops.workflow import makers
 from ..raw_values import matrix_of
@@ -113,8 +113,8 @@ def changes_of(pieces: Iterable[pa.Table]) -> pa.Table:
     [3, 4]
     """
     rows = pa.concat_tables(pieces).combine_chunks()
-    ids, moments, places = (np.asarray(rows[name]) for name in (ID, MOMENT, PLACE))
-    order = np.lexsort((places, moments, ids))
+    ids, moments, log_rows = (np.asarray(rows[name]) for name in (ID, MOMENT, LOG_ROW))
+    order = np.lexsort((log_rows, moments, ids))
     ids, moments = ids[order], moments[order]
     is_last = np.ones(len(order), bool)
     is_last[:-1] = (ids[1:] != ids[:-1]) | (moments[1:] != moments[:-1])
@@ -430,8 +430,8 @@ def _write_users(
     if group.sizes[layout.history] < 2**31:
         small = pa.list_(pa.int32())
         kind = pa.large_list(pa.int32()) if pa.types.is_large_list(history.type) else small
-        place = table.schema.get_field_index(layout.history)
-        table = table.set_column(place, layout.history, history.cast(kind))
+        index = table.schema.get_field_index(layout.history)
+        table = table.set_column(index, layout.history, history.cast(kind))
     offsets = np.asarray(history.offsets).astype(np.int64)
     split = [] if layout.times is None else [f"{layout.times}.list.element"]
     path = directory / USERS / f"part.{number}.parquet"

@@ -111,7 +111,7 @@ def is_before_newest(codes: Codes, times: pa.Array, marks: Mask) -> Mask:
 class HistoryWriter:
     """Writes what the next day begins with, of files of some users' rows.
 
-    It knows which items have ids: rows without one take no place of those that samples will see.
+    It knows which items have ids: rows without one do not crowd out those that samples will see.
     """
 
     columns: BehaviourColumns
@@ -141,21 +141,21 @@ class HistoryWriter:
         codes = np.asarray(rows[columns.user].combine_chunks().dictionary_encode().indices)
         codes = codes.astype(np.int64)
         samples = np.bincount(codes[has_id & ((roles & SAMPLE) > 0)], minlength=codes.max() + 1)
-        places = self._newest(rows, codes, (roles & JOINS) > 0, has_id)
+        indices = self._newest(rows, codes, (roles & JOINS) > 0, has_id)
         of_items = [name for name in stored_of_items(columns) if name in rows.column_names]
         kept = without_dictionaries(
-            rows.select([*columns_of_rows(columns), *of_items]).take(pa.array(places))
+            rows.select([*columns_of_rows(columns), *of_items]).take(pa.array(indices))
         )
         for name in of_items:
-            place = kept.schema.get_field_index(name)
+            index = kept.schema.get_field_index(name)
             nothing = pa.scalar(None, kept.schema.field(name).type)
-            value = pc.if_else(pa.array(fitted[places]), nothing, kept[name])
-            kept = kept.set_column(place, name, value)
+            value = pc.if_else(pa.array(fitted[indices]), nothing, kept[name])
+            kept = kept.set_column(index, name, value)
         counted = {
-            ROLE: (roles[places] & JOINS).astype(np.int8),
-            FITTED: fitted[places].astype(np.int8),
-            TAKEN_SO_FAR: np.asarray(rows[TAKEN_SO_FAR])[places],
-            SAMPLES_SO_FAR: (np.asarray(rows[SAMPLES_SO_FAR]) + samples[codes])[places],
+            ROLE: (roles[indices] & JOINS).astype(np.int8),
+            FITTED: fitted[indices].astype(np.int8),
+            TAKEN_SO_FAR: np.asarray(rows[TAKEN_SO_FAR])[indices],
+            SAMPLES_SO_FAR: (np.asarray(rows[SAMPLES_SO_FAR]) + samples[codes])[indices],
         }
         for name, values in counted.items():
             kept = kept.append_column(name, pa.array(values))
@@ -176,7 +176,7 @@ class HistoryWriter:
         return found
 
     def _newest(self, rows: pa.Table, codes: Codes, joins: Mask, has_id: Mask) -> Codes:
-        """The places of the rows that the next day needs, ordered."""
+        """The indices of the rows that the next day needs, ordered."""
         columns, longest = self.columns, kept_for_next(self.columns, self.rules)
         moments = rows[columns.timestamp].combine_chunks()
         order = order_within_times(rows, columns, self.rules)
@@ -193,10 +193,10 @@ class HistoryWriter:
             if columns.moments:  # a sample of the newest time of all sees none of that time
                 before = is_before_newest(codes, moments, marks)
                 kept |= is_newest(codes, times, before, most)
-        places: Codes = np.flatnonzero(kept)
+        indices: Codes = np.flatnonzero(kept)
         if order:
-            places = order_by(codes, times, places)
-        return places
+            indices = order_by(codes, times, indices)
+        return indices
 
 
 COUNTED = {ROLE: JOINS, FITTED: 1, TAKEN_SO_FAR: MOST_ROWS, SAMPLES_SO_FAR: MOST_ROWS}
@@ -320,7 +320,7 @@ class EarlierHistories:
                 f"({self.times}), found {times}."
             )
         values = values * (old // new) if old >= new else values // (new // old)
-        place = table.schema.get_field_index(name)
+        index = table.schema.get_field_index(name)
         return table.set_column(
-            place, name, pc.cast(pa.array(values), table.schema.field(name).type)
+            index, name, pc.cast(pa.array(values), table.schema.field(name).type)
         )

@@ -33,7 +33,7 @@ def behaviour_graph(
     """Make the graph of a log; ``fit`` keeps vocabularies where every worker has to see them."""
     graph = _Graph(columns, rules, directory)
     parts = () if split is None else split.part_columns
-    given = [columns.timestamp, *columns.roles, *parts, *columns.places]
+    given = [columns.timestamp, *columns.roles, *parts, *columns.log_rows]
     given += [SECONDS] * columns.features.needs_seconds + [EARLIER] * columns.continued
     nodes = [
         *graph.of_users(), *graph.of_interactions(), *graph.of_items(), nvt.ColumnSelector(given),

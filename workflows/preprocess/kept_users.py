@@ -179,14 +179,14 @@ class KeepLongUsers:
         given = [n for n in stored_of_items(self.columns) if n in log.column_names]
         names = (*columns_of_rows(self.columns), *self.columns.roles, *self.rules.part_columns)
         names = (*names, *given)
-        rows, before = log.select([*names, *self.columns.places]), 0
+        rows, before = log.select([*names, *self.columns.log_rows]), 0
         if self.earlier is not None:
             earlier = self.earlier.bucket(bucket)
             before = earlier.num_rows
             for name in self.rules.part_columns:
                 earlier = earlier.append_column(name, pa.array(np.zeros(before, np.int8)))
             there = earlier.select(names)
-            for name in self.columns.places:  # it is before all others
+            for name in self.columns.log_rows:  # it is before all others
                 there = there.append_column(name, pa.array(np.full(before, -1, np.int64)))
             both = pa.concat_tables([there, rows], promote_options="default")
             rows = both.select(rows.column_names)
@@ -238,11 +238,11 @@ class KeepLongUsers:
     def _mixed(self, rows: pa.Table, keys: pa.Array, codes: Codes, is_sample: Mask) -> str:
         """Find a user whose parts do not follow each other in time."""
         for name in self.rules.part_columns:
-            places = np.flatnonzero(is_sample)
+            indices = np.flatnonzero(is_sample)
             times = rows[self.columns.timestamp].combine_chunks()
             ties = order_within_times(rows, self.columns, self.rules)
             parts = np.asarray(rows[name]).astype(np.int64)
-            order = order_by(codes, [keys_of(times), keys_of(pa.array(parts)), *ties], places)
+            order = order_by(codes, [keys_of(times), keys_of(pa.array(parts)), *ties], indices)
             wrong = np.flatnonzero((np.diff(parts[order]) < 0) & (np.diff(codes[order]) == 0))
             if len(wrong):
                 before, after = order[wrong[0]], order[wrong[0] + 1]

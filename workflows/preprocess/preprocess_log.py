@@ -25,7 +25,7 @@ from ...schemas.dataset import DatasetDirectory
 from ...schemas.item_table import COUNT
 from ...schemas.users_layout import POPULARITY, SAMPLE
 from ...schemas.users_layout import USERS as USERS_LAYOUT
-from ..behaviour_columns import PLACE
+from ..behaviour_columns import LOG_ROW
 from ..dataset_spec import EVENTS as COUNTED_EVENTS
 from ..dataset_spec import ITEM_CHANGES
 from ..fitted_numbers import FittedNumbers
@@ -386,8 +386,8 @@ class _Run:
         interactions, hashes = 0, np.zeros(0, np.uint64)
         for name in events.names:
             rows = events.table(name)
-            if PLACE in rows.column_names:  # earlier rows are not those of the log
-                rows = rows.filter(pc.greater_equal(rows[PLACE], 0))
+            if LOG_ROW in rows.column_names:  # earlier rows are not those of the log
+                rows = rows.filter(pc.greater_equal(rows[LOG_ROW], 0))
             items = rows[item].combine_chunks().dictionary_encode()
             is_unseen = known.positions(items.dictionary.cast(known.keys.type)) == ABSENT
             unseen = items.filter(pa.array(is_unseen[np.asarray(items.indices)]))

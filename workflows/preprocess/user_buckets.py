@@ -73,15 +73,15 @@ class LogDealer:
         number, block = numbered
         rows_before = 0
         with contextlib.closing(self.source.read(block)) as read:
-            for place, piece in enumerate(checked(block, read, self.on_bad_rows)):
+            for index, piece in enumerate(checked(block, read, self.on_bad_rows)):
                 table, behaviours = with_roles(piece.table, self.columns)
                 if self.parts is not None:
                     part = np.full(table.num_rows, self.parts[Path(block.path)], np.int8)
                     table = table.append_column(PART, pa.array(part))
-                for name in self.columns.places:
-                    places = np.arange(table.num_rows) + rows_before + number * BLOCK
-                    table = table.append_column(name, pa.array(places, pa.int64()))
-                file = f"{number:06d}-{place:06d}.arrow"
+                for name in self.columns.log_rows:
+                    log_rows = np.arange(table.num_rows) + rows_before + number * BLOCK
+                    table = table.append_column(name, pa.array(log_rows, pa.int64()))
+                file = f"{number:06d}-{index:06d}.arrow"
                 write_dealt(table, self.columns.user, self.buckets, self.directory / file)
                 rows = piece.table.num_rows
                 rows_before += rows

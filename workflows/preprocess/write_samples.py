@@ -14,7 +14,7 @@ import pyarrow as pa
 import tensorflow as tf
 
 from ...dataloader.behaviour_samples import EARLIER, HASH, Batch, BehaviourSamples, Users
-from ...dataloader.draws import place_seed, row_key, sample_key, user_key
+from ...dataloader.draws import position_seed, row_key, sample_key, user_key
 from ...dataloader.epoch_plan import Segmentation
 from ...dataloader.sample_columns import SampleColumns
 from ...dataloader.user_rows import UserBlock, UserRows
@@ -31,7 +31,7 @@ from ..parquet_files import ROWS_PER_FILE, columns_with_few_ids, write_samples_f
 SAMPLES = 1 << 14
 """So many are made at a time."""
 WIDTHS = 8
-"""Of so many lengths of histories, to make few places that hold nothing."""
+"""Of so many lengths of histories, to make little padding."""
 FILES = 2
 """So many are made at a time: one is written while the next one is made."""
 Numbers = npt.NDArray[np.int64]
@@ -111,7 +111,9 @@ class AllUsers:
                 shapes = tf.TensorSpec([None], tf.int64), tf.TensorSpec([2], tf.uint64)
                 signature = [given, *shapes]
                 by_width[width] = tf.function(make, input_signature=signature, autograph=False)
-        return make(users, tf.constant(entries), tf.constant([seed, place_seed(seed)], tf.uint64))
+        return make(
+            users, tf.constant(entries), tf.constant([seed, position_seed(seed)], tf.uint64)
+        )
 
     @cached_property
     def _makers(self) -> tuple[Users, dict[int, Callable[..., Batch]]]:
@@ -152,7 +154,7 @@ class SamplesOfUsers:
         found = np.zeros(len(self.entries), np.uint32)
         for first in range(0, len(found) if len(self.files) > 1 else 0, SAMPLES):
             some = slice(first, first + SAMPLES)
-            row, position, _, _ = self._places(self.entries[some])
+            row, position, _, _ = self._decoded(self.entries[some])
             scattered = mix_arrays(row_key(self._key_of(row), position, 0).numpy() ^ SLICE_SALT)
             found[some] = scattered % np.uint64(len(self.files))
         return found
@@ -170,25 +172,29 @@ class SamplesOfUsers:
     def _key_of(self, row: Numbers) -> tf.Tensor:
         return user_key(tf.constant(self._seed, tf.uint64), self._users[row])
 
-    def _places(self, entries: Numbers) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+    def _decoded(self, entries: Numbers) -> tuple[Numbers, Numbers, Numbers, Numbers]:
         """Whose samples are, their positions, labels, and which negatives they are."""
-        place, slot = entries // self._of_position, entries % self._of_position
+        interaction, slot = entries // self._of_position, entries % self._of_position
         found = self.users.block.positions
-        row = np.searchsorted(found.starts, place, side="right") - 1
+        row = np.searchsorted(found.starts, interaction, side="right") - 1
         is_own = slot == self._of_position - 1
-        label = is_own.astype(np.int64) if found.labels is None else is_own * found.labels[place]
-        return row, place - found.starts[row], label, np.where(is_own, 0, slot)
+        label = (
+            is_own.astype(np.int64) if found.labels is None else is_own * found.labels[interaction]
+        )
+        return row, interaction - found.starts[row], label, np.where(is_own, 0, slot)
 
     def table(self, number: int) -> pa.Table:
         """Make the samples of a file, in the order of a hash."""
         entries = self.entries[self._file_of == number]
-        row, position, label, negative = self._places(entries)
+        row, position, label, negative = self._decoded(entries)
         earlier = self.users.block.more.get(EARLIER)
         position = position if earlier is None else position + earlier[row]
         keys = sample_key(self._key_of(row), position, label, negative).numpy()
         order = np.argsort(mix_arrays(keys ^ ORDER_SALT), kind="stable")
         entries, seen = entries[order], self._seen(entries[order])
-        by_length = np.argsort(seen, kind="stable")  # as many places are made as some sample sees
+        by_length = np.argsort(
+            seen, kind="stable"
+        )  # as many positions are made as some sample sees
         pieces = [by_length[n : n + SAMPLES] for n in range(0, max(1, len(entries)), SAMPLES)]
         tables = [self._rows(entries[rows], int(seen[rows].max(initial=0))) for rows in pieces]
         back = np.empty_like(by_length)
@@ -196,8 +202,8 @@ class SamplesOfUsers:
         return pa.concat_tables(tables).combine_chunks().take(back)
 
     def _seen(self, entries: Numbers) -> Numbers:
-        """How many places of their histories samples have."""
-        found, (_, position, _, _) = self.users.block.positions, self._places(entries)
+        """How many positions of their histories samples have."""
+        found, (_, position, _, _) = self.users.block.positions, self._decoded(entries)
         seen = position if found.seen is None else found.seen[entries // self._of_position]
         longest = self.users.samples.columns.width
         of_each: Numbers = np.full_like(seen, longest) if self.pad else np.minimum(seen, longest)

@@ -260,8 +260,8 @@ def _have_the_same(users: DatasetDirectory, samples: Samples, report: Report) ->
     all_users = AllUsers(users)
     for number, mapping in enumerate(samples.mappings):
         of_mapping, made = SamplesOfUsers(all_users, mapping), [np.empty(0, np.uint64)]
-        for place, file in enumerate(of_mapping.files):
-            rows = ChunkRows(of_mapping.table(place), users.path / file, 1)
+        for index, file in enumerate(of_mapping.files):
+            rows = ChunkRows(of_mapping.table(index), users.path / file, 1)
             made.append(CheckedSamples(rows, users.spec).hashes()[2])
             report(rows.table.num_rows, rows.table.num_rows)
         stored = samples.whole[samples.mapping == number]

@@ -23,7 +23,7 @@ class LeftPadding(ConfiguredBlock):
     result: oldest first, newest last, zeros on the left. Of a history longer than the length the
     newest positions are kept; outside a graph a warning says so, once for each column. Of a batch
     with :data:`~merlin_sim.foundation.batch_names.HISTORY_END` the columns stay as they are:
-    its ends count the places of histories that are padded already.
+    its ends count the positions of histories that are padded already.
 
     >>> padding = LeftPadding({"clicks": 3})
     >>> values, offsets = tf.constant([7, 8, 9]), tf.constant([0, 1, 3])
@@ -78,10 +78,10 @@ def pad_ragged(column: tf.RaggedTensor, length: int) -> tf.Tensor:
     """Left-pad ragged rows with zeros, keeping the newest ``length``: [batch, length]."""
     ends = column.row_splits[1:, tf.newaxis]
     starts = column.row_splits[:-1, tf.newaxis]
-    places = ends - length + tf.range(length, dtype=ends.dtype)  # [batch, length]
+    indices = ends - length + tf.range(length, dtype=ends.dtype)  # [batch, length]
     # One zero before all values is what padded positions read, so that no value is needed at all.
     values = tf.pad(tf.reshape(column.flat_values, [-1]), [[1, 0]])
-    return tf.gather(values, tf.where(places >= starts, places + 1, 0))
+    return tf.gather(values, tf.where(indices >= starts, indices + 1, 0))
 
 
 def pad_dense(column: tf.Tensor, length: int) -> tf.Tensor:

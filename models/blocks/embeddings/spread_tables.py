@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from ....foundation.exceptions import MerlinSimError
 from ....foundation.ranks import Ranks
-from ....parallel.placement.plan import Cut, Placed, Plan, Shard
+from ....parallel.placement.plan import Cut, Plan, Shard, TableShards
 from ....parallel.ranks.collectives import exchange, exchange_counts
 from ....parallel.steps.table_rows import rows_named
 from .table_lookup import shared_rows, table_lookup
@@ -122,7 +122,7 @@ class TablePart:
         """
         return (self.rows, self.width if shape[1] == self.shard.columns else int(shape[1]))
 
-    def places(self, shape: Sequence[int]) -> tuple[tuple[int, int], tuple[int, int]]:
+    def ranges(self, shape: Sequence[int]) -> tuple[tuple[int, int], tuple[int, int]]:
         """Return the rows and the columns of the whole that a variable of ``shape`` has."""
         first, rows = self.shard.first_row, self.shard.rows
         column = self.shard.first_column if shape[1] == self.shard.columns else 0
@@ -186,8 +186,8 @@ class Asked(NamedTuple):
 
     ids: list[tf.Tensor]
     """Rank -> the ids that it is asked for, counted from its first row."""
-    places: list[tf.Tensor]
-    """Rank -> their places among the distinct ids."""
+    indices: list[tf.Tensor]
+    """Rank -> their indices among the distinct ids."""
 
 
 class SpreadLookup:
@@ -196,7 +196,7 @@ class SpreadLookup:
     Tables, in their order, and the exchanges' name are the same on every rank.
     """
 
-    def __init__(self, tables: Sequence[Placed], ranks: Ranks, name: str) -> None:
+    def __init__(self, tables: Sequence[TableShards], ranks: Ranks, name: str) -> None:
         self.tables = list(tables)
         self.ranks = ranks
         self.name = name
@@ -224,29 +224,29 @@ class SpreadLookup:
             looked_up[placed.table.name] = of_table.spread(filled, with_gradient)
         return looked_up
 
-    def _ask(self, placed: Placed, rows: tf.Tensor) -> Asked:
+    def _ask(self, placed: TableShards, rows: tf.Tensor) -> Asked:
         """Say which ranks are asked for which of the distinct ids."""
         everything = tf.range(rows_named(rows))
         asked = Asked([], [])
         for rank in range(self.ranks.size):
             shard = placed.of_rank(rank)
             if not shard.rows:
-                places = everything[:0]
+                indices = everything[:0]
             elif placed.cut is Cut.ROWS:
                 end = shard.first_row + shard.rows
                 named = tf.gather(rows, everything)
                 own = tf.logical_and(named >= shard.first_row, named < end)
-                places = tf.cast(tf.where(own)[:, 0], tf.int32)
+                indices = tf.cast(tf.where(own)[:, 0], tf.int32)
             else:
-                places = everything
-            asked.ids.append(tf.gather(rows, places) - tf.cast(shard.first_row, rows.dtype))
-            asked.places.append(places)
+                indices = everything
+            asked.ids.append(tf.gather(rows, indices) - tf.cast(shard.first_row, rows.dtype))
+            asked.indices.append(indices)
         return asked
 
     def _fetch(
         self,
         name: str,
-        tables: list[Placed],
+        tables: list[TableShards],
         weights: Mapping[str, tf.Variable],
         asked: list[Asked],
         with_gradient: bool,
@@ -266,8 +266,8 @@ class SpreadLookup:
         )
         theirs = _divided(ids, received)
         found = []
-        for place, placed in enumerate(tables):
-            of_table = [parts[place] for parts in theirs]
+        for index, placed in enumerate(tables):
+            of_table = [parts[index] for parts in theirs]
             own = weights[placed.table.name]
             found.append(table_lookup(own, of_table, with_gradient=with_gradient))
         own_widths = [p.of_rank(self.ranks.rank).columns for p in tables]
@@ -283,17 +283,17 @@ class SpreadLookup:
         )
         parts = _divided(numbers, back_received)
         return [
-            self._join(placed, asked[place], [of_rank[place] for of_rank in parts])
-            for place, placed in enumerate(tables)
+            self._join(placed, asked[index], [of_rank[index] for of_rank in parts])
+            for index, placed in enumerate(tables)
         ]
 
-    def _join(self, placed: Placed, asked: Asked, parts: list[tf.Tensor]) -> tf.Tensor:
+    def _join(self, placed: TableShards, asked: Asked, parts: list[tf.Tensor]) -> tf.Tensor:
         """Put a table's vectors together from what each rank sent."""
         shards = [shard for shard in placed.shards if shard.rows]
         pieces = [tf.reshape(parts[shard.rank], [-1, shard.columns]) for shard in shards]
         if placed.cut is Cut.ROWS:
-            places = [asked.places[shard.rank] for shard in shards]
-            return tf.ensure_shape(tf.dynamic_stitch(places, pieces), [None, placed.table.width])
+            indices = [asked.indices[shard.rank] for shard in shards]
+            return tf.ensure_shape(tf.dynamic_stitch(indices, pieces), [None, placed.table.width])
         return pieces[0] if len(pieces) == 1 else tf.concat(pieces, 1)
 
 

@@ -54,26 +54,26 @@ class SharedRows(NamedTuple):
 
     rows: tf.Tensor
     """The distinct ids."""
-    places: list[tf.Tensor]
+    indices: list[tf.Tensor]
     """For each tensor of ids, where its ids stand among them."""
 
     def spread(self, vectors: tf.Tensor, with_gradient: bool) -> list[tf.Tensor]:
         """Give every id its row's vector; of a gradient, a row's parts are added up."""
         if with_gradient:
-            return _spread(vectors, self.places)
-        return [tf.gather(vectors, place) for place in self.places]
+            return _spread(vectors, self.indices)
+        return [tf.gather(vectors, index) for index in self.indices]
 
 
 def shared_rows(ids: list[tf.Tensor]) -> SharedRows:
     """Find the rows that several tensors of ids name."""
     flat = [tf.reshape(part, [-1]) for part in ids]
-    rows, places = tf.unique(tf.concat(flat, axis=0))
-    places = tf.split(places, [tf.size(part) for part in flat])
-    shaped = [tf.reshape(place, tf.shape(part)) for place, part in zip(places, ids)]  # noqa: B905
+    rows, indices = tf.unique(tf.concat(flat, axis=0))
+    indices = tf.split(indices, [tf.size(part) for part in flat])
+    shaped = [tf.reshape(index, tf.shape(part)) for index, part in zip(indices, ids)]  # noqa: B905
     return SharedRows(rows, shaped)
 
 
-def _spread(vectors: tf.Tensor, places: list[tf.Tensor]) -> list[tf.Tensor]:
+def _spread(vectors: tf.Tensor, indices: list[tf.Tensor]) -> list[tf.Tensor]:
     """Gather vectors, with a gradient that adds up where they stand.
 
     It is given the rows and not the table: a gradient of one's own takes what it depends on as
@@ -84,12 +84,12 @@ def _spread(vectors: tf.Tensor, places: list[tf.Tensor]) -> list[tf.Tensor]:
     def spread(vectors: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., object]]:
         def gradient(*upstream: tf.Tensor) -> tf.Tensor:
             sums = tf.zeros_like(vectors)
-            for place, of_place in zip(places, upstream):  # noqa: B905  autograph has no strict
-                of_place = tf.reshape(of_place, [-1, vectors.shape[1]])
-                sums = tf.tensor_scatter_nd_add(sums, tf.reshape(place, [-1, 1]), of_place)
+            for index, part in zip(indices, upstream):  # noqa: B905  autograph has no strict
+                part = tf.reshape(part, [-1, vectors.shape[1]])
+                sums = tf.tensor_scatter_nd_add(sums, tf.reshape(index, [-1, 1]), part)
             return sums
 
-        return [tf.gather(vectors, place) for place in places], gradient
+        return [tf.gather(vectors, index) for index in indices], gradient
 
     return list(spread(vectors))
 

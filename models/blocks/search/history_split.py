@@ -8,14 +8,14 @@ import tensorflow as tf
 
 from ..checks import check_length
 from ..serialization import ConfiguredBlock, register_block
-from ..shapes import gather_places, sizes
+from ..shapes import gather_or_zero, sizes
 
 
 class SplitHistory(NamedTuple):
     """The two parts of a history, oldest first in each."""
 
     long: tf.Tensor
-    """The places that can be in a long part: [users, long]; of a mask [users, windows, long]."""
+    """The positions that can be in a long part: [users, long]; of a mask [users, windows, long]."""
     short: tf.Tensor
     """The newest positions of each window: [users, windows, short]."""
 
@@ -25,9 +25,9 @@ class HistorySplit(ConfiguredBlock):
     """Split the window that a candidate sees after its ``long_length`` oldest positions.
 
     Without ``ends`` all candidates of a user see the whole history: one window a user. With them
-    each candidate has a window of its own, the ``long_length + short_length`` places before its
-    end. The long part is then all places that some candidate may have in it, and a mask says which
-    candidate has which: a long history is never copied. The short parts are, place by place.
+    each candidate has a window of its own, the ``long_length + short_length`` positions before its
+    end. The long part is then all positions that some candidate may have in it, and a mask says
+    which candidate has which: a long history is never copied. The short parts are.
 
     A history is padded on the left, so a user with few interactions has them in the short part.
 
@@ -49,7 +49,7 @@ class HistorySplit(ConfiguredBlock):
         self.short_length = check_length("short_length", short_length)
 
     def call(self, inputs: tf.Tensor, ends: tf.Tensor | None = None) -> SplitHistory:
-        """Split ``inputs``, [users, places]; in short parts 0 stands where there is no place.
+        """Split ``inputs``, [users, positions]; 0 pads short parts.
 
         Args:
             inputs: Ids, or any numbers of which 0 is padding.
@@ -61,13 +61,13 @@ class HistorySplit(ConfiguredBlock):
         return SplitHistory(inputs[:, : self._reach(inputs)], self._short(inputs, ends))
 
     def span(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Return the places that some window's short part may have, once: [users, 1, span].
+        """Return the positions that some window's short part may have, once: [users, 1, span].
 
         That is all but the ``long_length`` oldest, for windows that end after a whole one.
         """
         return inputs[:, tf.newaxis, self.long_length :]
 
-    def places_in_span(self, ends: tf.Tensor) -> tf.Tensor:
+    def windows_in_span(self, ends: tf.Tensor) -> tf.Tensor:
         """Return where each window's short part is in the span: [users, windows, short].
 
         Below 0, or beyond its end, stands what it has not: the window of a filler.
@@ -81,15 +81,15 @@ class HistorySplit(ConfiguredBlock):
         long = parts.long[:, tf.newaxis]
         if ends is None:
             return SplitHistory(long, parts.short)
-        place = tf.range(self._reach(real))
+        position = tf.range(self._reach(real))
         begins = ends[..., tf.newaxis] - (self.long_length + self.short_length)
-        is_seen = (place >= begins) & (place < begins + self.long_length)
+        is_seen = (position >= begins) & (position < begins + self.long_length)
         return SplitHistory(is_seen & long, parts.short)
 
     def _reach(self, inputs: tf.Tensor) -> Any:
-        """Return how many places can be in a long part: not the newest, which are short."""
+        """Return how many positions can be in a long part: not the newest, which are short."""
         return sizes(inputs)[1] - self.short_length
 
     def _short(self, inputs: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
-        places = ends[..., tf.newaxis] + tf.range(-self.short_length, 0)
-        return gather_places(inputs, places)
+        indices = ends[..., tf.newaxis] + tf.range(-self.short_length, 0)
+        return gather_or_zero(inputs, indices)

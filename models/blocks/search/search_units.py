@@ -191,15 +191,15 @@ class HashSearchUnit(SearchUnit):
         of_history = self.projection(history.vectors)  # [users, long, bits]
         # The product of two codes is bits - 2 x distance: whole numbers, exact in float32.
         agreeing = (tf.matmul(of_target, of_history, transpose_b=True) + float(self.bits)) / 2.0
-        places = sizes(history.vectors)[1]
-        if not isinstance(places, int) or (self.bits + 1) * places > LARGEST_EXACT:
+        length = sizes(history.vectors)[1]
+        if not isinstance(length, int) or (self.bits + 1) * length > LARGEST_EXACT:
             # Of equal weights the first are taken, which are the newest of a history turned round.
             newest_first = tf.reverse(tf.where(history.mask, agreeing + 1.0, 0.0), [-1])
             return SearchResult(tf.reverse(top_k_mask(newest_first, self.top_k), [-1]))
         # One number for both, as ties cost time: the more signs agree, and among equals the newer,
         # the greater.
-        newest_last = tf.cast(tf.range(1, places + 1), tf.float32)
-        ranked = agreeing * float(places) + newest_last
+        newest_last = tf.cast(tf.range(1, length + 1), tf.float32)
+        ranked = agreeing * float(length) + newest_last
         return SearchResult(top_k_mask(tf.where(history.mask, ranked, 0.0), self.top_k))
 
 

@@ -64,10 +64,10 @@ def _of_best_ranks(weights: tf.Tensor, top_k: int) -> tf.Tensor:
     A position at a time, so that each of the GPU's threads counts for one weight: a reduction of
     [rows, positions, positions] would share a row's hundred pairs out among its threads.
     """
-    place = tf.range(sizes(weights)[1])
+    positions = tf.range(sizes(weights)[1])
     rank = tf.zeros_like(weights)
     for position, other in enumerate(tf.split(weights, sizes(weights)[1], axis=1)):
-        goes_before = tf.where(position < place, other >= weights, other > weights)
+        goes_before = tf.where(position < positions, other >= weights, other > weights)
         rank += tf.cast(goes_before, tf.float32)
     return (rank < float(top_k)) & (weights > 0)
 

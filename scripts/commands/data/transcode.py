@@ -117,8 +117,8 @@ def command(
         dataset = DatasetDirectory.open(source, feature_spec=feature_spec)
         counts = SamplesTranscoder(dataset, Terminal(), seed).transcode(output, overwrite=overwrite)
     else:
-        place = (source / feature_spec).parent
-        transcoder = Transcoder(spec, place, Terminal(), form, layout)
+        folder = (source / feature_spec).parent
+        transcoder = Transcoder(spec, folder, Terminal(), form, layout)
         transcoder.transcode(output, overwrite=overwrite)
         counts = transcoder.rows
     rows = ", ".join(f"{mapping} {count:,}" for mapping, count in counts.items())

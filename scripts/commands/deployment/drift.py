@@ -89,7 +89,7 @@ def command(
             f"Received: {reference_scores} and {new_scores}"
         )
     names = [name for name in leave_out.split(",") if name]
-    places = [readable_dataset(p, feature_spec) for p in (reference, dataset_dir) if p]
+    opened = [readable_dataset(p, feature_spec) for p in (reference, dataset_dir) if p]
     settle_for_model()
 
     from ....foundation.progress import Terminal
@@ -97,7 +97,7 @@ def command(
     from ....serving.deployment.drift import Drift
     from ....serving.deployment.drift_page import HEAD, rows_of, write_drift
 
-    datasets = [DatasetDirectory.open(path, feature_spec=spec) for path, spec in places]
+    datasets = [DatasetDirectory.open(path, feature_spec=spec) for path, spec in opened]
     for dataset in datasets:
         dataset.stored_files(mapping)
     drift = Drift(mapping, rows, names, bounds, Terminal())

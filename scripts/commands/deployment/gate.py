@@ -1,4 +1,4 @@
-"""``merlin-sim gate``: may a model take the place of the one that is served."""
+"""``merlin-sim gate``: may a model replace the one that is served."""
 
 from __future__ import annotations
 
@@ -74,10 +74,10 @@ def command(
 
     Exit code 0: passed. 1: not passed. 2: something could not be compared.
     """
-    place = readable_dataset(dataset_dir, feature_spec)
+    readable = readable_dataset(dataset_dir, feature_spec)
     from ....schemas.dataset import DatasetDirectory
 
-    dataset = DatasetDirectory.open(place[0], feature_spec=place[1])
+    dataset = DatasetDirectory.open(readable[0], feature_spec=readable[1])
     dataset.stored_files(mapping)
     settle_for_model()
 
@@ -95,7 +95,7 @@ def command(
     origins = refuse_trained_rows(*models, dataset, mapping, force, say)
     scored = score_twice(*models, dataset, mapping, long_history, terminal)
     if not scored.has_users:
-        say(f"{dataset.path} has no column that identifies users: rows are drawn in their place.")
+        say(f"{dataset.path} has no column that identifies users: rows are drawn instead.")
     gate = judge(scored, rules, terminal)
     facts = {
         **origins,

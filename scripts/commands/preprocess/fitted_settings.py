@@ -145,14 +145,16 @@ def earlier_of(directory: Path | None, fitted: FittedWorkflow | None) -> Earlier
 def parts_of_files(
     train: tuple[Path, ...], validation: tuple[Path, ...], test: tuple[Path, ...]
 ) -> dict[Path, int] | None:
-    """Say whose rows each file has, where files are a split: a place among the mappings."""
+    """Say whose rows each file has, where files are a split: the index of its mapping."""
     if validation and not test:
         raise click.UsageError("--validation_path needs --test_path.")
     parts = [train, validation, test] if validation else [train, test]
     files = [path for paths in parts for path in paths]
-    places = [os.path.realpath(path) for path in files]  # a file may have several names
+    real_paths = [os.path.realpath(path) for path in files]  # a file may have several names
     twice = [
-        str(path) for path, place in zip(files, places, strict=True) if places.count(place) > 1
+        str(path)
+        for path, real_path in zip(files, real_paths, strict=True)
+        if real_paths.count(real_path) > 1
     ]
     if twice:
         raise MerlinSimError(

@@ -69,8 +69,8 @@ def json_of(user: Any, answer: Answer) -> str:
 def table_of(user: Any, answer: Answer) -> str:
     """Write an answer for a terminal."""
     rows = [
-        [str(place), str(item), "" if score is None else f"{score:.6f}"]
-        for place, (item, score) in enumerate(zip(answer.items, answer.scores, strict=True), 1)
+        [str(number), str(item), "" if score is None else f"{score:.6f}"]
+        for number, (item, score) in enumerate(zip(answer.items, answer.scores, strict=True), 1)
     ]
     found = (
         f"{answer.retrieved:,} items retrieved, {answer.kept:,} after the rules ({answer.source})"

@@ -70,7 +70,7 @@ def command() -> None:
     type=click.IntRange(min=1),
     help="Newest interactions to keep of a user. [default: all]",
 )
-@click.option("--overwrite", is_flag=True, help="Take the place of what STORE holds.")
+@click.option("--overwrite", is_flag=True, help="Replace what STORE holds.")
 def load(
     store: str,
     files: tuple[Path, ...],

@@ -135,6 +135,6 @@ def _current(registry: Path, canary: Any) -> Any:
             "promote`); none is current."
         )
     if canary is None or canary.number == number:
-        return ServedVersion(opened.place(number), number)
+        return ServedVersion(opened.path_of(number), number)
     opened.version(canary.number)
-    return ServedVersion(opened.place(number), number, canary, opened.place(canary.number))
+    return ServedVersion(opened.path_of(number), number, canary, opened.path_of(canary.number))

@@ -25,9 +25,9 @@ def arrays():
             return tf.constant(np.arange(length) >= length - real[:, None])
 
         def masks(self, batch, candidates, length):
-            """For each candidate one place less of what is real."""
-            places = np.arange(length) < length - np.arange(candidates)[:, None]
-            return self.mask(batch, length)[:, tf.newaxis] & tf.constant(places)
+            """For each candidate one real position less."""
+            seen = np.arange(length) < length - np.arange(candidates)[:, None]
+            return self.mask(batch, length)[:, tf.newaxis] & tf.constant(seen)
 
         def ids(self, highest, *shape):
             return tf.constant(self.rng.integers(1, highest + 1, size=shape))

@@ -70,10 +70,10 @@ def test_target_attention_is_that_with_keys_and_values(arrays):
     attention, times = TargetAttention(2, 3, time_dim=2), arrays.vectors(5, 6, 2)
     target, history, mask = arrays.attention(5)
     attended = attention(target, history, mask, times).numpy()
-    for user, place in np.ndindex(5, 3):
-        parts = target[user, place], history[user], mask[user, place], times[user]
+    for user, candidate in np.ndindex(5, 3):
+        parts = target[user, candidate], history[user], mask[user, candidate], times[user]
         expected = attend_slowly(attention, *(part.numpy() for part in parts))
-        np.testing.assert_allclose(attended[user, place], expected, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(attended[user, candidate], expected, rtol=1e-4, atol=1e-6)
     assert not attended[0].any(), "an empty history"
     for_all = mask[:, :1]
     for_each = attention(target, history, tf.repeat(for_all, 3, axis=1), times)
@@ -90,14 +90,14 @@ def test_summed_attention_is_the_weighed_mean_times_the_logarithm_of_how_much(ar
             *(attention.value_kernel, attention.bias),
         )
     )
-    for user, place in np.ndindex(5, 3):
+    for user, candidate in np.ndindex(5, 3):
         items = history[user].numpy()
-        scores = (items @ key) @ (target[user, place].numpy() @ query) / np.sqrt(3) + bias
-        weights = mask[user, place].numpy() / (1 + np.exp(-scores))
+        scores = (items @ key) @ (target[user, candidate].numpy() @ query) / np.sqrt(3) + bias
+        weights = mask[user, candidate].numpy() / (1 + np.exp(-scores))
         count = weights.sum()
         mean = weights @ (items @ value) / max(count, 1e-30)
         expected = [*(np.log1p(count) * mean), np.log1p(count)]
-        np.testing.assert_allclose(ours[user, place], expected, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(ours[user, candidate], expected, rtol=1e-4, atol=1e-6)
     assert not ours[0].any(), "an empty history"
 
 
@@ -198,15 +198,15 @@ def test_sdim_is_the_mean_over_the_hashes_of_the_sum_of_what_has_the_candidates_
     items, mask = history.vectors.numpy(), history.mask.numpy()
     of_target = np.einsum("ucd,dhb->uchb", target.vector.numpy(), projection) >= 0
     of_history = np.einsum("uld,dhb->ulhb", items, projection) >= 0
-    for user, place in np.ndindex(5, 3):
+    for user, candidate in np.ndindex(5, 3):
         sums, count = [], 0
         for j in range(hashes):
-            same = (of_target[user, place, j] == of_history[user, :, j]).all(axis=-1)
-            same &= mask[user, place]
+            same = (of_target[user, candidate, j] == of_history[user, :, j]).all(axis=-1)
+            same &= mask[user, candidate]
             sums.append(items[user][same].sum(axis=0))
             count += same.sum()
         expected = [*np.mean(sums, axis=0), np.log1p(count / hashes)]
-        np.testing.assert_allclose(attended[user, place], expected, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(attended[user, candidate], expected, rtol=1e-5, atol=1e-6)
     assert found.strength.numpy().max() > 0 and not found.strength.numpy()[~mask].any()
     np.testing.assert_array_equal(found.selected, found.strength > 0)
 
@@ -223,10 +223,10 @@ def test_one_attention_of_twin_searches_and_attends(arrays):
     assert len(find.weights) == 3
     assert {id(w) for w in find.weights} == {id(w) for w in unit.weights}
     weights = unit.weights_over(target, history, history.mask).numpy().mean(axis=2)
-    for user, place in np.ndindex(5, 3):
-        seen = np.flatnonzero(history.mask[user, place])
-        best = sorted(seen, key=lambda t: -weights[user, place, t])[:2]  # noqa: B023
-        kept = np.flatnonzero(found.selected[user, place])
+    for user, candidate in np.ndindex(5, 3):
+        seen = np.flatnonzero(history.mask[user, candidate])
+        best = sorted(seen, key=lambda t: -weights[user, candidate, t])[:2]  # noqa: B023
+        kept = np.flatnonzero(found.selected[user, candidate])
         assert kept.tolist() == sorted(best), "distinct positions, over all heads"
     alone = unit(target, history, SearchResult(found.selected)).attended
     np.testing.assert_allclose(attended, alone, rtol=1e-5, atol=1e-6)

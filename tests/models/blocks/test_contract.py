@@ -191,8 +191,8 @@ def check_copies(layer, inputs, outputs, path):
 
 
 def check_rows(layer, inputs, outputs):
-    for place in range(BATCH):
-        row = slice(place, place + 1)
+    for index in range(BATCH):
+        row = slice(index, index + 1)
         one = tf.nest.map_structure(
             lambda part, row=row: part[row] if tf.is_tensor(part) else part, inputs
         )

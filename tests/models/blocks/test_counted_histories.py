@@ -35,12 +35,12 @@ def test_they_are_those_of_the_positions_that_a_candidate_sees(ends):
     block = HistoryCounts(length, windows)
     ours = block({"item": tf.constant(target)}, {"item": tf.constant(history)}, *seen).numpy()
     assert ours.shape == (2, 4, block.counts_dim(1))
-    for user, place in np.ndindex(2, 4):
-        end = 9 if ends is None else ends[user][place]
+    for user, index in np.ndindex(2, 4):
+        end = 9 if ends is None else ends[user][index]
         visible = [int(i) for i in history[user, max(end - length, 0) : end] if i]
-        expected = count_slowly(int(target[user, place]), visible, length, windows)
+        expected = count_slowly(int(target[user, index]), visible, length, windows)
         positions = np.log1p(len(visible)) / np.log1p(length)
-        np.testing.assert_allclose(ours[user, place], [*expected, positions], atol=1e-6)
+        np.testing.assert_allclose(ours[user, index], [*expected, positions], atol=1e-6)
 
 
 def test_windows_as_long_as_the_history_are_left_out():
@@ -58,13 +58,13 @@ def test_similarity_counts_cosines_in_21_bins(arrays):
     history[:, 2] = 3 * target[:, 0]  # the same direction
     history[:, 3] = -target[:, 1]
     ours = similarity(*map(tf.constant, (target, history, mask))).numpy()
-    for user, place in np.ndindex(5, 3):
-        one = target[user, place].astype(np.float64)
+    for user, index in np.ndindex(5, 3):
+        one = target[user, index].astype(np.float64)
         counts = np.zeros(21)
-        for position in history[user][mask[user, place]]:
+        for position in history[user][mask[user, index]]:
             cosine = one @ position / np.linalg.norm(one) / np.linalg.norm(position)
             counts[20 if cosine > 0.998 else max(0, int(np.floor((cosine + 1) * 10)))] += 1
-        np.testing.assert_allclose(ours[user, place], weights * np.log1p(counts), rtol=1e-6)
+        np.testing.assert_allclose(ours[user, index], weights * np.log1p(counts), rtol=1e-6)
     assert not ours[0].any(), "an empty history"
     assert mask[:, 0, 2].any() and (ours[mask[:, 0, 2], 0, 20] > 0).all()
 
@@ -137,14 +137,14 @@ def test_the_summary_is_the_sum_of_those_of_any_parts_in_any_order(block, parts,
     """Each position goes to one of four parts."""
     vectors = np.random.default_rng(len(parts)).normal(size=(1, len(parts), 4)).astype(np.float32)
 
-    def summarize(places):
-        of_places = tf.constant(vectors[:, places])
-        return block.summarize(of_places, tf.ones([1, 1, len(places)], tf.bool)).numpy()
+    def summarize(indices):
+        of_places = tf.constant(vectors[:, indices])
+        return block.summarize(of_places, tf.ones([1, 1, len(indices)], tf.bool)).numpy()
 
     whole = summarize(list(range(len(parts))))
     grown = np.zeros_like(whole)
     for part in chance.sample(range(4), 4):
-        grown += summarize([place for place, of in enumerate(parts) if of == part])
+        grown += summarize([index for index, of in enumerate(parts) if of == part])
     np.testing.assert_allclose(grown, whole, rtol=1e-5, atol=1e-5)
     assert abs(whole[..., -1].sum() - len(parts)) < 1e-4
 

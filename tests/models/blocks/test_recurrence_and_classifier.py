@@ -19,8 +19,8 @@ def test_a_windows_states_are_those_of_one_pass(arrays):
     span *= tf.cast(mask, tf.float32)[..., tf.newaxis]
     candidates = arrays.vectors(2, 2, 3)
     ends = np.array([[4, 7], [6, 5]])
-    places = tf.constant(ends[..., None] + np.arange(-short, 0), tf.int32)
-    found = layer(candidates, span, mask, places)
+    in_span = tf.constant(ends[..., None] + np.arange(-short, 0), tf.int32)
+    found = layer(candidates, span, mask, in_span)
     np.testing.assert_allclose(layer.item_prelu.alpha, 0.1)
     assert (layer.augru.gates_bias.numpy() == 1).all()
     assert (layer.augru.candidate_bias.numpy() == 0).all()

@@ -128,20 +128,20 @@ def test_the_nearest_codes_are_kept_and_the_newer_of_equal_ones(arrays, top_k):
     projection, mask = unit.projection.projection.numpy(), history.mask.numpy()
     of_target = target.vector.numpy() @ projection >= 0
     of_history = history.vectors.numpy() @ projection >= 0
-    for user, place in np.ndindex(5, 3):
-        distance = (of_target[user, place] != of_history[user]).sum(axis=1)
-        seen = np.flatnonzero(mask[user, place])
+    for user, index in np.ndindex(5, 3):
+        distance = (of_target[user, index] != of_history[user]).sum(axis=1)
+        seen = np.flatnonzero(mask[user, index])
         nearest = sorted(seen, key=lambda t: (distance[t], -t))[:top_k]  # noqa: B023
-        assert np.flatnonzero(selected[user, place]).tolist() == sorted(nearest)
+        assert np.flatnonzero(selected[user, index]).tolist() == sorted(nearest)
 
 
 def test_of_equal_codes_the_newest_are_kept_however_many_bits_and_positions():
     """Bits x positions is beyond the whole numbers that float32 can tell apart."""
-    bits, places = 4096, 5000
-    vectors = tf.ones([1, places, 4])
-    mask = tf.constant([[[True] * (places - 1) + [False]]])
+    bits, length = 4096, 5000
+    vectors = tf.ones([1, length, 4])
+    mask = tf.constant([[[True] * (length - 1) + [False]]])
     found = HashSearchUnit(bits, 3)(Target(tf.ones([1, 1, 4]), {}), LongHistory(vectors, mask, {}))
-    assert np.flatnonzero(found.selected).tolist() == [places - 4, places - 3, places - 2]
+    assert np.flatnonzero(found.selected).tolist() == [length - 4, length - 3, length - 2]
 
 
 def test_signs_of_a_known_projection_that_is_never_trained():

@@ -14,12 +14,12 @@ USERS, COUNT, LENGTH, DIM = 6, 4, 7, 8
 
 @pytest.fixture
 def given(arrays):
-    """Candidates, history, mask, times of two windows and places of one."""
+    """Candidates, history, mask, times of two windows and positions of one."""
     random = np.random.default_rng(0)
     times = tf.constant(random.exponential(20.0, [USERS, 2, LENGTH]), tf.float32)
-    places = tf.broadcast_to(tf.range(LENGTH, 0, -1), [USERS, 1, LENGTH])
+    positions_ago = tf.broadcast_to(tf.range(LENGTH, 0, -1), [USERS, 1, LENGTH])
     vectors = arrays.vectors(USERS, COUNT, DIM), arrays.vectors(USERS, LENGTH, DIM)
-    return (*vectors, arrays.masks(USERS, COUNT, LENGTH), times, places)
+    return (*vectors, arrays.masks(USERS, COUNT, LENGTH), times, positions_ago)
 
 
 def make_attention(layers, given):
@@ -37,7 +37,7 @@ def assert_same(ours, theirs):
         assert error <= 1e-5 * np.linalg.norm(other) + 1e-6
 
 
-def reference(attention, candidate, history, mask, times, places):
+def reference(attention, candidate, history, mask, times, positions_ago):
     """The formulas for one candidate, in numpy."""
     w = {name: kernel.numpy().astype(np.float64) for name, kernel in attention.kernels.items()}
 
@@ -50,7 +50,7 @@ def reference(attention, candidate, history, mask, times, places):
 
     of_times, of_places = attention.of_times, attention.of_places
     bias = of_times.table.numpy()[np.minimum(np.log2(1 + times).astype(int), 3)]
-    bias = bias + of_places.table.numpy()[np.minimum(np.log2(1 + places).astype(int), 4)]
+    bias = bias + of_places.table.numpy()[np.minimum(np.log2(1 + positions_ago).astype(int), 4)]
     found = []
     for i in range(attention.layers):
         fused = np.concatenate([*found, candidate]) @ w[f"fuse_{i}"] if i else candidate
@@ -73,7 +73,7 @@ def test_it_is_the_papers_formulas_with_keys_and_without(given, monkeypatch):
     attention = make_attention(3, given)
     # A place costs 2 x 8 x 8 products and 2 x 8 a candidate, or 2 x 2 heads x 8 a candidate.
     assert [attention.makes_keys(count, DIM) for count in (1, 8, 9, 1000)] == [0, 0, 1, 1]
-    candidates, history, mask, times, places = (part.numpy() for part in given)
+    candidates, history, mask, times, positions_ago = (part.numpy() for part in given)
     gradients = []
     for makes_keys in (True, False):
         monkeypatch.setattr(attention, "makes_keys", lambda *_, found=makes_keys: found)
@@ -82,13 +82,13 @@ def test_it_is_the_papers_formulas_with_keys_and_without(given, monkeypatch):
             loss = tf.reduce_sum(ours**2)
         found = tape.gradient(loss, attention.trainable_variables)
         gradients.append([*map(tf.convert_to_tensor, found)])
-        for user, place in np.ndindex(USERS, COUNT):
+        for user, index in np.ndindex(USERS, COUNT):
             expected = reference(
                 attention,
-                *(candidates[user, place], history[user], mask[user, place]),
-                *(times[user, place * 2 // COUNT], places[user, 0]),
+                *(candidates[user, index], history[user], mask[user, index]),
+                *(times[user, index * 2 // COUNT], positions_ago[user, 0]),
             )
-            np.testing.assert_allclose(ours[user, place], expected, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(ours[user, index], expected, rtol=1e-4, atol=1e-5)
         assert not ours[0].numpy().any(), "an empty history"
     assert_same(*gradients)
 
@@ -128,7 +128,7 @@ def test_as_many_users_are_taken_at_once_as_have_so_many_numbers_in_between(give
     assert asked == [4, 3]
 
 
-def computed(users_at_once, weight, vectors, places, taken=None):
+def computed(users_at_once, weight, vectors, positions_ago, taken=None):
     """A result of each user, and its gradients; ``taken`` notes how many users came at once."""
 
     def result_of(weights, batch):
@@ -140,7 +140,7 @@ def computed(users_at_once, weight, vectors, places, taken=None):
 
     with tf.GradientTape() as tape:
         tape.watch([weight, vectors])
-        batch = {"candidates": vectors, "places": places}
+        batch = {"candidates": vectors, "places": positions_ago}
         result = in_parts_of_users(result_of, {"kernel": weight}, batch, users_at_once)
         loss = tf.reduce_sum(result**2)
     return [result, *tape.gradient(loss, [weight, vectors])]

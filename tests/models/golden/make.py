@@ -108,9 +108,9 @@ def dense_roles(role: str, layers: list) -> dict[str, tf.Variable]:
     roles = {}
     for kind, names in kinds.items():
         of_kind = [layer for layer in layers if all(hasattr(layer, n) for n in names.split())]
-        for place, layer in enumerate(of_kind):
+        for index, layer in enumerate(of_kind):
             for name in names.split():
-                roles[f"{role}.{kind}_{place}.{name}"] = getattr(layer, name)
+                roles[f"{role}.{kind}_{index}.{name}"] = getattr(layer, name)
     return roles
 
 
@@ -177,13 +177,13 @@ def draw_histories(chance: np.random.Generator, config: dict) -> dict[str, np.nd
     lengths = config["lengths"] or chance.integers(SHORT + TOP_K, length + 1, rows).tolist()
     is_real = np.arange(length) >= length - np.array(lengths)[:, None]
     drawn = {}
-    for place, largest in enumerate(config["user_cardinalities"]):
-        drawn[f"user_{place}"] = chance.integers(1, largest + 1, rows)
-    for place, largest in enumerate(config["item_cardinalities"]):
-        drawn[f"item_{place}"] = chance.integers(1, largest + 1, rows)
+    for index, largest in enumerate(config["user_cardinalities"]):
+        drawn[f"user_{index}"] = chance.integers(1, largest + 1, rows)
+    for index, largest in enumerate(config["item_cardinalities"]):
+        drawn[f"item_{index}"] = chance.integers(1, largest + 1, rows)
         for kind in ("hist", "neg_hist"):
             ids = chance.integers(1, largest + 1, (rows, length)) * is_real
-            drawn[f"item_{place}_{kind}"] = ids
+            drawn[f"item_{index}_{kind}"] = ids
     if config["users"] == 1:
         targets = {"item_0", "item_1"}
         drawn = {n: a if n in targets else np.repeat(a[:1], rows, 0) for n, a in drawn.items()}
@@ -214,9 +214,9 @@ def history_case(name: str, asked: dict, published: dict, path: Path) -> None:
     }
     features = {}
     for kind in ("user", "item"):
-        for place, largest in enumerate(config[f"{kind}_cardinalities"]):
+        for index, largest in enumerate(config[f"{kind}_cardinalities"]):
             for suffix in ("", "_hist", "_neg_hist"):
-                features[f"{kind}_{place}{suffix}"] = {
+                features[f"{kind}_{index}{suffix}"] = {
                     "cardinality": largest,
                     "dimensions": [length],
                 }
@@ -285,19 +285,19 @@ def row_case(name: str, asked: dict, published: dict, path: Path) -> None:
     )  # fmt: skip
     model.force_initialization(rows, training=True)
     tables = [tf.Variable(tf.zeros([n, dim])) for n in cardinalities]
-    roles = {f"table_{place}": table for place, table in enumerate(tables)}
+    roles = {f"table_{index}": table for index, table in enumerate(tables)}
     roles |= dense_roles("bottom", model.bottom_mlp_layers) | dense_roles("top", model.top_mlp)
-    for place, cross in enumerate(getattr(model.interact_op, "cross_layers", [])):
+    for index, cross in enumerate(getattr(model.interact_op, "cross_layers", [])):
         low_rank = hasattr(cross, "_dense_u")
         if low_rank:
-            roles[f"cross_{place}.u.kernel"] = cross._dense_u.kernel
+            roles[f"cross_{index}.u.kernel"] = cross._dense_u.kernel
         v = cross._dense_v if low_rank else cross._dense
-        roles |= {f"cross_{place}.v.kernel": v.kernel, f"cross_{place}.v.bias": v.bias}
+        roles |= {f"cross_{index}.v.kernel": v.kernel, f"cross_{index}.v.bias": v.bias}
     draw_weights(chance, roles)
     cross_entropy = tf.keras.losses.BinaryCrossentropy(from_logits=True)
     with tf.GradientTape() as tape:
         ids = inputs["categorical"]
-        vectors = [tf.gather(table, ids[:, place]) for place, table in enumerate(tables)]
+        vectors = [tf.gather(table, ids[:, index]) for index, table in enumerate(tables)]
         joined = tf.reshape(tf.stack(vectors, axis=1), [-1])
         logits = model(tf.constant(inputs["numerical"]), joined, training=True)
         total = cross_entropy(inputs["label"][:, None], logits)

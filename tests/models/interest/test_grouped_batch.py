@@ -126,7 +126,7 @@ def test_candidates_without_ends_train_as_rows_that_repeat_their_user(schema, bu
 
 
 FORM = r"`history_end` should have .*\[users, candidates\]"
-OF_TIMES = r"time intervals of \[users, windows, places\]"
+OF_TIMES = r"time intervals of \[users, windows, positions\]"
 REFUSED = [
     ("history_end", (3,), FORM),
     ("history_end", (3, 3), FORM),
@@ -204,12 +204,12 @@ def test_auxiliary_logits_of_a_span_are_those_of_its_windows():
     network = AuxiliaryNetwork(item_dim=3, hidden_dims=(5,))
     split = HistorySplit(long_length=6, short_length=SHORT)
     ends = tf.constant([[10, 12], [13, 0]])  # the last is a filler's
-    places = split.places_in_span(ends)
+    indices = split.windows_in_span(ends)
     states = [vectors(2, 1, 4) for _ in range(7)]
     history, negative = vectors(2, 1, 7, 3), vectors(2, 1, 7, 3)
     mask = tf.constant([[[True] * 7], [[False] * 5 + [True] * 2]])
     evolution = Evolution(tf.zeros([2, 4, 4]), states)  # two candidates a window
-    found = auxiliary_of_samples(network, evolution, history, negative, mask, False, places)
+    found = auxiliary_of_samples(network, evolution, history, negative, mask, False, indices)
     for sample, (user, window) in enumerate([(0, 0), (0, 0), (0, 1), (0, 1), (1, 0), (1, 0)]):
         first = int(ends[user, window]) - LENGTH
         part = slice(first, first + SHORT)

@@ -82,7 +82,7 @@ def test_what_three_ranks_wrote_two_others_read_in_ranges_of_their_own(tmp_path,
         ([[part((0, 10), (0, 3))], []], "rows 0 to 10, columns 3 to 4 stand in no part"),
         ([[part((0, 5))], [part((5, 10), shape=(9, 4))]], "for one rank and"),
         ([[part((0, 5))], [part((5, 10), table="user")]], "for one rank and"),
-        ([[part((0, 10), first_row=1)], []], "the places 1 to 11 of 10"),
+        ([[part((0, 10), first_row=1)], []], "the indices 1 to 11 of 10"),
     ],
     ids=["gap", "overlap", "twice", "columns", "shapes", "tables", "outside"],
 )

@@ -149,12 +149,12 @@ def test_a_flipped_bit_of_any_byte_is_found(tmp_path, name):
     path = store.save(2, {"epoch": 2}, whole({"w": np.ones(4, np.float32)})) / name
     content = path.read_bytes()
     assert store.load().facts["steps"] == 2
-    for place in range(len(content)):
+    for index in range(len(content)):
         flipped = bytearray(content)
-        flipped[place] ^= 1 << place % 8
+        flipped[index] ^= 1 << index % 8
         path.write_bytes(flipped)
         said = []
-        assert store.load(said.append).facts["steps"] == 1, place
+        assert store.load(said.append).facts["steps"] == 1, index
         assert len(said) == 1 and "step-0000000002 is damaged" in said[0]
 
 

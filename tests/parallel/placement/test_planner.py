@@ -1,4 +1,4 @@
-"""Plans: every number of every table in one place, even shares, what is said where none fits."""
+"""Plans: every number of every table on one rank, even shares, what is said where none fits."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.parallel.placement.plan import (
     CUTS,
     Cut,
-    Placed,
     Plan,
     Shard,
     Table,
+    TableShards,
     Wanted,
     gradient_bytes,
     parse_size,
@@ -203,7 +203,7 @@ TABLE = Table("item", 1000, 8)
 
 
 def plan_of(table, *shards, ranks=2):
-    return Plan(ranks, (Placed(table, shards),))
+    return Plan(ranks, (TableShards(table, shards),))
 
 
 def test_what_travels_between_ranks_and_to_host_memory():
@@ -225,7 +225,7 @@ def test_what_travels_between_ranks_and_to_host_memory():
     often = plan_of(Table("item", 50, 8, 9), Shard("item", 1, 0, 50, 0, 8))
     assert bytes_between(often, 20)[1, 0] == 50 * 8 * 4
     # Of all ranks' samples: 20 ids, 20 rows there and back; of a table of half the rows, 10.
-    assert bytes_to_host(Placed(TABLE), 0, 20) == 20 * (4 + 2 * 8 * 4)
+    assert bytes_to_host(TableShards(TABLE), 0, 20) == 20 * (4 + 2 * 8 * 4)
     assert bytes_to_host(rows.tables[0], 1, 20) == 10 * (4 + 2 * 8 * 4)
 
 

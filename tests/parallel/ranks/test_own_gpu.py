@@ -15,7 +15,7 @@ from merlin_sim.foundation.ranks import LocalRank
 from merlin_sim.parallel.ranks.own_gpu import is_taken, take
 
 PROGRAM = Path(sys.executable).with_name("merlin-sim")
-FOUR = Gpus(tuple(Gpu(place) for place in "0123"), "535", (12, 2))
+FOUR = Gpus(tuple(Gpu(device_id) for device_id in "0123"), "535", (12, 2))
 NAMES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "MERLIN_SIM_GPU", "SLURM_LOCALID")
 NAMES += ("SLURM_GPUS_ON_NODE", "TF_FORCE_GPU_ALLOW_GROWTH", "TF_MEMORY_ALLOCATION")
 
@@ -42,16 +42,16 @@ OF_SLURM = {"SLURM_LOCALID": "3", "SLURM_GPUS_ON_NODE": "4"}
 
 
 @pytest.mark.parametrize(
-    ("given", "rank", "environ", "place"),
+    ("given", "rank", "environ", "device_id"),
     [
         (("GPU-77", "5"), LocalRank(0, 2), {}, "GPU-77"),
         (("0",), LocalRank(3, 4), OF_SLURM, "0"),  # Slurm shows it alone
     ],
 )
-def test_a_rank_takes_of_what_it_was_given(monkeypatch, given, rank, environ, place):
+def test_a_rank_takes_of_what_it_was_given(monkeypatch, given, rank, environ, device_id):
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    assert take(Gpus(tuple(map(Gpu, given))), rank) == place
+    assert take(Gpus(tuple(map(Gpu, given))), rank) == device_id
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ def directory(tmp_path):
 
 def replace_column(file, name, values, kind=None):
     table = pq.read_table(file)
-    place = table.column_names.index(name)
-    pq.write_table(table.set_column(place, name, pa.array(values, kind)), file)
+    index = table.column_names.index(name)
+    pq.write_table(table.set_column(index, name, pa.array(values, kind)), file)
 
 
 @pytest.mark.slow
@@ -65,20 +65,20 @@ def test_the_wrong_number_of_user_features(directory, count):
         adopt(directory, 1)
 
 
-def in_row(place, value):
+def in_row(index, value):
     """The change of a table that puts a value into the first long history of drawn items."""
 
     def change(table):
         column = table["item_id_neg"].to_pylist()
-        next(ids for ids in column if len(ids) > 2)[place] = value
+        next(ids for ids in column if len(ids) > 2)[index] = value
         return table.set_column(6, "item_id_neg", pa.array(column, pa.list_(pa.int64())))
 
     return change
 
 
 def with_column(name, values, kind=None):
-    place = published_layout.COLUMNS.index(name)
-    return lambda table: table.set_column(place, name, pa.array(values, kind))
+    index = published_layout.COLUMNS.index(name)
+    return lambda table: table.set_column(index, name, pa.array(values, kind))
 
 
 ALONE = [[1]] * 40

@@ -163,8 +163,8 @@ def test_whatever_bytes_come_only_a_spec_error_comes_back(tmp_path_factory, name
     for change in changes:
         content = change.made(content)
     for number, sign in signs:
-        place = number % (len(content) + 1)
-        content = content[:place] + sign + content[place:]
+        index = number % (len(content) + 1)
+        content = content[:index] + sign + content[index:]
     file = tmp_path_factory.getbasetemp() / "changed.yaml"
     file.write_bytes(content)
     try:
@@ -187,7 +187,7 @@ def test_a_fault_of_a_key_hides_nothing_beside_it(tmp_path):
         "  4: x\n"
     )
     said = "\n".join(problems_of(file))
-    for place in (
+    for reported in (
         ":4: source_spec.train: expected each key once",
         ":3: source_spec.train[0].features[1]: expected a feature of feature_spec",
         ":3: source_spec.train[0].files[0]: expected the path of a file",
@@ -195,7 +195,7 @@ def test_a_fault_of_a_key_hides_nothing_beside_it(tmp_path):
         ":7: channel_spec.label[1]: expected a feature of feature_spec",
         ":8: channel_spec.4: expected keys that are text",
     ):
-        assert place in said
+        assert reported in said
 
 
 @pytest.mark.slow

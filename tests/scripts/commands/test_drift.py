@@ -21,7 +21,7 @@ EITHER = "either --dataset_dir or --requests"
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def folder(tmp_path_factory):
     root = tmp_path_factory.mktemp("drift")
     write_keyed_dataset(root / "old")
     write_keyed_dataset(root / "grown", grown=True)
@@ -34,47 +34,47 @@ def place(tmp_path_factory):
     return root
 
 
-def drift(place, reference, new, *more):
-    datasets = ["--reference", place / reference, "--dataset_dir", place / new]
-    return answer("drift", *datasets, "--output", place / "out", *more)
+def drift(folder, reference, new, *more):
+    datasets = ["--reference", folder / reference, "--dataset_dir", folder / new]
+    return answer("drift", *datasets, "--output", folder / "out", *more)
 
 
 @pytest.mark.slow
-def test_the_same_data_have_not_drifted_and_other_scores_have(place):
-    found = drift(place, "old", "old")
+def test_the_same_data_have_not_drifted_and_other_scores_have(folder):
+    found = drift(folder, "old", "old")
     assert found.returncode == 0 and "nothing has drifted" in found.stdout, found.stderr
-    document = json.loads((place / "out/drift.json").read_text())
+    document = json.loads((folder / "out/drift.json").read_text())
     assert document["drifted"] == [] and document["reference"] == document["new"]
-    assert (place / "out/drift.html").is_file() and (place / "out/distances.png").is_file()
-    given = ["--reference_scores", place / "low", "--new_scores", place / "high"]
-    found = drift(place, "old", "old", *given)
+    assert (folder / "out/drift.html").is_file() and (folder / "out/distances.png").is_file()
+    given = ["--reference_scores", folder / "low", "--new_scores", folder / "high"]
+    found = drift(folder, "old", "old", *given)
     assert found.returncode == 1 and "drifted: score\n" in found.stdout
     assert "KS 1.000" in found.stdout
 
 
 @pytest.mark.slow
-def test_ids_that_came_are_drift_beyond_the_bound(place):
-    found = drift(place, "old", "grown")
+def test_ids_that_came_are_drift_beyond_the_bound(folder):
+    found = drift(folder, "old", "grown")
     assert found.returncode == 1, found.stderr
     (line,) = [line for line in found.stdout.splitlines() if line.startswith("thing  ")]
     assert "20.00%" in line and "unknown 0.0% to 20.0%" in line
-    document = json.loads((place / "out/drift.json").read_text())
+    document = json.loads((folder / "out/drift.json").read_text())
     by_feature = {finding["feature"]: finding for finding in document["findings"]}
     assert by_feature["thing"]["new_unknown"] == pytest.approx(0.2)
     assert not by_feature["thing_seen"]["new_unknown"]
     wide = ["--psi", 9, "--ks", 1, "--unknown", 1, "--label_rate", 1]
-    found = drift(place, "old", "grown", *wide, "--leave_out", "who")
+    found = drift(folder, "old", "grown", *wide, "--leave_out", "who")
     assert found.returncode == 0 and "\nwho" not in found.stdout and "\nthing" in found.stdout
 
 
 @pytest.fixture
-def logged(place, tmp_path):
+def logged(folder, tmp_path):
     """Requests as the rows of the first dataset have them; then some of another taste."""
 
     def log(things, users_hashed=False, ids="old"):
-        opened = DatasetDirectory.open(place / ids)
+        opened = DatasetDirectory.open(folder / ids)
         kept = RequestLog(LogSettings(tmp_path, 1.0, 64, users_hashed), 7, note_of(opened))
-        rows = pq.read_table(place / "old/train/part.0.parquet").to_pydict()
+        rows = pq.read_table(folder / "old/train/part.0.parquet").to_pydict()
         for i, thing in enumerate(things(rows["thing"])):
             one = EncodedEvent(
                 {"who": np.array([rows["who"][i]])},
@@ -89,26 +89,26 @@ def logged(place, tmp_path):
     return log
 
 
-def test_requests_as_in_training_have_not_drifted(place, logged):
+def test_requests_as_in_training_have_not_drifted(folder, logged):
     wide = ["--psi", 0.5]  # 150 rows of 240 are a sample
     requests = ["--requests", logged(lambda things: things, users_hashed=True)]
     found = answer(
-        "drift", "--reference", place / "old", *requests, *wide, "--output", place / "out"
+        "drift", "--reference", folder / "old", *requests, *wide, "--output", folder / "out"
     )
     assert found.returncode == 0, found.stdout + found.stderr
     assert "users were hashed, and are not compared" in found.stdout
-    document = json.loads((place / "out/drift.json").read_text())
+    document = json.loads((folder / "out/drift.json").read_text())
     by_feature = {finding["feature"]: finding for finding in document["findings"]}
     assert set(by_feature) == {"thing", "kind", "thing_seen", "kind_seen", "history"}
     assert by_feature["thing"]["new"] == 150 and document["new"]["versions"] == [7]
 
 
 @pytest.mark.slow
-def test_requests_for_what_nobody_knows_are_drift(place, logged):
+def test_requests_for_what_nobody_knows_are_drift(folder, logged):
     requests = ["--requests", logged(lambda things: [0, *things[1:75], *([0] * 75)])]
-    given = ["--reference_scores", place / "high"]
+    given = ["--reference_scores", folder / "high"]
     found = answer(
-        "drift", "--reference", place / "old", *requests, *given, "--output", place / "out"
+        "drift", "--reference", folder / "old", *requests, *given, "--output", folder / "out"
     )
     assert found.returncode == 1, found.stderr
     (line,) = [line for line in found.stdout.splitlines() if line.startswith("thing  ")]
@@ -117,31 +117,31 @@ def test_requests_for_what_nobody_knows_are_drift(place, logged):
     assert "\nwho" in found.stdout and "\nlabel" not in found.stdout
 
 
-def test_requests_that_cannot_be_compared_are_refused(place, logged, tmp_path):
+def test_requests_that_cannot_be_compared_are_refused(folder, logged, tmp_path):
     requests = logged(lambda things: things, ids="grown")
     for arguments, said in (
-        ([place / "old", "--requests", requests], "should be the dataset that version 7 was"),
-        ([place / "grown", "--requests", place], "expected logged requests"),
-        ([place / "old", "--dataset_dir", place / "old", "--requests", requests], EITHER),
-        ([place / "old"], EITHER),
-        ([place / "grown", "--requests", requests, "--new_scores", place / "low"], "no --new_sc"),
-        ([place / "grown", "--requests", requests, "--leave_out", "x"], "`leave_out` should name"),
+        ([folder / "old", "--requests", requests], "should be the dataset that version 7 was"),
+        ([folder / "grown", "--requests", folder], "expected logged requests"),
+        ([folder / "old", "--dataset_dir", folder / "old", "--requests", requests], EITHER),
+        ([folder / "old"], EITHER),
+        ([folder / "grown", "--requests", requests, "--new_scores", folder / "low"], "no --new_sc"),
+        ([folder / "grown", "--requests", requests, "--leave_out", "x"], "`leave_out` should name"),
     ):
         found = answer("drift", "--reference", *arguments, "--output", tmp_path / "out")
         assert found.returncode == 2 and said in found.stderr, found.stderr
 
 
-def test_what_cannot_be_compared_is_refused(place):
+def test_what_cannot_be_compared_is_refused(folder):
     for arguments, said in (
         (["old", "other"], "thing: the first 60 keys of"),
         (["grown", "old"], "its ids should end at 69 or later"),
         (["old", "old", "--mapping", "tomorrow"], "no mapping 'tomorrow'"),
         (["old", "old", "--leave_out", "price"], "`leave_out` should name columns"),
-        (["old", "old", "--new_scores", place / "low"], "belong together"),
+        (["old", "old", "--new_scores", folder / "low"], "belong together"),
         (
-            ["old", "old", "--new_scores", place / "low", "--reference_scores", place / "old"],
+            ["old", "old", "--new_scores", folder / "low", "--reference_scores", folder / "old"],
             "expected test_scores.parquet",
         ),
     ):
-        found = drift(place, *arguments)
+        found = drift(folder, *arguments)
         assert found.returncode == 2 and said in found.stderr, found.stderr

@@ -145,7 +145,7 @@ def test_rows_of_click_logs_stand_for_themselves(save_checkpoint, tmp_path):
     wide = ["--margin", 0.001]
     found = gate(models, "run", "servable", tmp_path / "grown", tmp_path / "out", *wide)
     assert found.returncode == 0, found.stdout + found.stderr
-    assert "rows are drawn in their place" in found.stderr
+    assert "rows are drawn instead" in found.stderr
     judged = json.loads((tmp_path / "out/gate.json").read_text())["judgements"]
     assert {entry["segment"] for entry in judged} == {"all rows"}
     assert judged[0]["rows"] == judged[0]["users"]

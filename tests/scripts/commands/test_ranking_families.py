@@ -47,8 +47,8 @@ def test_it_learns_what_two_columns_say_together_and_raw_rows_give_it(
     (found,) = entries(tmp_path, "inference")
     assert found["test_auc"] == last["test_auc"]
     run("export", *arguments, "--output", tmp_path / "servable")
-    ids = {f"category_{place}": [1, 2] for place in (1, 2)}
-    numbers = {f"number_{place}": [0.5, -1.25] for place in range(4)}
+    ids = {f"category_{index}": [1, 2] for index in (1, 2)}
+    numbers = {f"number_{index}": [0.5, -1.25] for index in range(4)}
     rows = [{name: values[row] for name, values in (ids | numbers).items()} for row in (0, 1)]
     rows[0]["category_0"], rows[1]["category_0"] = "key 5", "a key that nobody has seen"
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))

@@ -67,5 +67,5 @@ def test_what_is_refused_ends_with_2(home):
     found = registry(home, "promote", 1, "--force")
     assert found.returncode == 0 and "it did not pass its gate" in found.stderr
     for arguments in (("rollback",), ("prune", "--keep_versions", 0), ("list",)):
-        place = home / "nothing" if arguments == ("list",) else home / "registry"
-        assert answer("registry", arguments[0], place, *arguments[1:]).returncode == 2
+        index = home / "nothing" if arguments == ("list",) else home / "registry"
+        assert answer("registry", arguments[0], index, *arguments[1:]).returncode == 2

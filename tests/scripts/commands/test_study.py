@@ -52,8 +52,8 @@ def warm_trials(monkeypatch):
     def line(trial, command, config):
         started.append(trial.title)
         launch = command_line(trial, command, config)
-        place = launch.index(sys.executable)
-        return [*launch[:place], *warm(str(BIN / "merlin-sim"), *launch[place + 3 :])]
+        index = launch.index(sys.executable)
+        return [*launch[:index], *warm(str(BIN / "merlin-sim"), *launch[index + 3 :])]
 
     monkeypatch.setattr(runner, "command_line", line)
     return started
@@ -216,8 +216,8 @@ def test_what_a_study_cannot_have_is_refused_before_it_begins(write, tmp_path, c
 def test_the_shipped_studies_are_ones_that_can_run(name, sim_dataset, write, tmp_path):
     file = read_study(EXAMPLES / name)
     assert file.title and len(file.seeds) >= 5
-    for place in file.datasets:
-        assert str(file.datasets[place]) == "demo/dataset"
+    for dataset in file.datasets:
+        assert str(file.datasets[dataset]) == "demo/dataset"
     study = settle_study(replace(file, datasets={"demo": sim_dataset}), tmp_path)
     assert len(study.grid) >= 1 and study.with_users == {"demo"}
     path = write()

@@ -57,28 +57,28 @@ def in_this_process(monkeypatch) -> list[Path]:
     """Transcode here, where starting a process for it is most of the work; lists what was made."""
     made = []
 
-    def transcode(directory, feature_spec, place):
-        made.append(place)
-        Transcoder(read_spec(directory / feature_spec), directory).transcode(place)
+    def transcode(directory, feature_spec, parquet):
+        made.append(parquet)
+        Transcoder(read_spec(directory / feature_spec), directory).transcode(parquet)
 
     monkeypatch.setattr(readable, "_transcode", transcode)
     return made
 
 
 def test_it_is_made_once_and_anew_when_a_file_has_changed(source, in_this_process, capsys):
-    place, name = readable.readable_dataset(source, "feature_spec.yaml", PLAIN_ROWS)
-    assert place.parent == source / "parquet-cache" and name == "feature_spec.yaml"
-    reported = f"is in several chunks of csv: it is brought to parquet once, in {place}."
+    parquet, name = readable.readable_dataset(source, "feature_spec.yaml", PLAIN_ROWS)
+    assert parquet.parent == source / "parquet-cache" and name == "feature_spec.yaml"
+    reported = f"is in several chunks of csv: it is brought to parquet once, in {parquet}."
     assert reported in capsys.readouterr().err
-    dataset = DatasetDirectory.open(place)
+    dataset = DatasetDirectory.open(parquet)
     assert pq.read_table(dataset.files("train")[0])["kind"].to_pylist() == [0, 2] * 32
-    assert readable.readable_dataset(source, "feature_spec.yaml") == (place, name)
-    assert f"{source} is read from {place}." in capsys.readouterr().err
-    assert in_this_process == [place]
+    assert readable.readable_dataset(source, "feature_spec.yaml") == (parquet, name)
+    assert f"{source} is read from {parquet}." in capsys.readouterr().err
+    assert in_this_process == [parquet]
     (source / "test.csv").write_text("0,1.5,1\n1,0.5,1\n0,0.25,1\n1,8,1\n")  # of the same length
     newer, _ = readable.readable_dataset(source, "feature_spec.yaml")
-    assert in_this_process == [place, newer] and newer != place
-    assert f"{place} is of files that have changed" in capsys.readouterr().err
+    assert in_this_process == [parquet, newer] and newer != parquet
+    assert f"{parquet} is of files that have changed" in capsys.readouterr().err
     rows = pq.read_table(DatasetDirectory.open(newer).files("test")[0])
     assert rows["kind"].to_pylist() == [1] * 4
 
@@ -90,8 +90,8 @@ def test_validation_alone_in_csv_is_brought_to_parquet(source, in_this_process):
     shutil.copy(source / "test.csv", whole)
     sources = {**spec.source_spec, "validation": validation}
     replace(spec, source_spec=sources).write(whole / "feature_spec.yaml")
-    place, _ = readable.readable_dataset(whole, "feature_spec.yaml", PLAIN_ROWS)
-    dataset = DatasetDirectory.open(place)
+    parquet, _ = readable.readable_dataset(whole, "feature_spec.yaml", PLAIN_ROWS)
+    dataset = DatasetDirectory.open(parquet)
     kinds = {
         mapping: pq.read_table(dataset.files(mapping)[0])["kind"].to_pylist()
         for mapping in ("train", "validation", "test")
@@ -125,11 +125,11 @@ def test_what_is_refused_leaves_no_cache_and_those_that_are_there(
     cache = source / "parquet-cache"
     assert not cache.exists()
     test.write_text(rows)
-    place, _ = readable.readable_dataset(source, "feature_spec.yaml")
+    parquet, _ = readable.readable_dataset(source, "feature_spec.yaml")
     test.write_text("0,1.5,3\n")
     with pytest.raises(MerlinSimError, match="found 3"):
         readable.readable_dataset(source, "feature_spec.yaml")
-    assert list(cache.iterdir()) == [place]
+    assert list(cache.iterdir()) == [parquet]
     shutil.rmtree(cache)
     cache.write_text("a file")
     cannot = "cannot be written: .*`merlin-sim data transcode --input"
@@ -145,23 +145,23 @@ def test_what_is_refused_leaves_no_cache_and_those_that_are_there(
 
 def test_whoever_waited_while_rows_were_refused_looks_for_itself(source):
     spec = read_spec(source / "feature_spec.yaml")
-    begun, go, tried, places = threading.Event(), threading.Event(), [], []
+    begun, go, tried, found_at = threading.Event(), threading.Event(), [], []
 
-    def refuse(place):
+    def refuse(parquet):
         begun.set()
         assert go.wait(100)
         raise ValueError("refused")
 
-    def transcode(place):
-        tried.append(place)
-        Transcoder(spec, source).transcode(place)
+    def transcode(parquet):
+        tried.append(parquet)
+        Transcoder(spec, source).transcode(parquet)
 
     def first():
         with pytest.raises(ValueError, match="refused"):
             parquet_cache(source, "feature_spec.yaml", spec, refuse)
 
     def second():
-        places.append(parquet_cache(source, "feature_spec.yaml", spec, transcode))
+        found_at.append(parquet_cache(source, "feature_spec.yaml", spec, transcode))
 
     threads = [threading.Thread(target=first)]
     threads[0].start()
@@ -172,24 +172,24 @@ def test_whoever_waited_while_rows_were_refused_looks_for_itself(source):
     go.set()
     for thread in threads:
         thread.join(100)
-    assert len(tried) == 1 and places == tried * 3
+    assert len(tried) == 1 and found_at == tried * 3
 
 
 def test_what_a_killed_transcoding_left_is_never_read(source, in_this_process):
-    place, _ = readable.readable_dataset(source, "feature_spec.yaml")
-    partial = place.with_name(f"{place.name}.partial")
-    place.rename(partial)  # whole, but for the last step
+    parquet, _ = readable.readable_dataset(source, "feature_spec.yaml")
+    partial = parquet.with_name(f"{parquet.name}.partial")
+    parquet.rename(partial)  # whole, but for the last step
     (partial / "train" / "part.0.parquet").write_bytes(b"half")
     again, _ = readable.readable_dataset(source, "feature_spec.yaml")
-    assert again == place and not partial.exists()
-    assert pq.read_table(place / "train" / "part.0.parquet").num_rows == 64
+    assert again == parquet and not partial.exists()
+    assert pq.read_table(parquet / "train" / "part.0.parquet").num_rows == 64
 
 
 def test_a_transcoding_whose_run_was_killed_is_waited_for(source):
     spec = read_spec(source / "feature_spec.yaml")
-    orphans, places = [], []
+    orphans, found_at = [], []
 
-    def killed(place):
+    def killed(parquet):
         words = ["bash", "-c", "read line"]
         orphans.append(subprocess.Popen(words, stdin=subprocess.PIPE, close_fds=False))
         raise ValueError("the run is gone")
@@ -198,14 +198,14 @@ def test_a_transcoding_whose_run_was_killed_is_waited_for(source):
         parquet_cache(source, "feature_spec.yaml", spec, killed)
     transcode = Transcoder(spec, source).transcode
     next_run = threading.Thread(
-        target=lambda: places.append(parquet_cache(source, "feature_spec.yaml", spec, transcode))
+        target=lambda: found_at.append(parquet_cache(source, "feature_spec.yaml", spec, transcode))
     )
     next_run.start()
     next_run.join(0.5)
-    assert next_run.is_alive() and not places
+    assert next_run.is_alive() and not found_at
     orphans[0].communicate()
     next_run.join(100)
-    assert len(places) == 1
+    assert len(found_at) == 1
 
 
 def test_sigterm_ends_the_transcoding_too(source, monkeypatch):

@@ -40,12 +40,12 @@ def preprocess(directory, *options):
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory):
-    place = tmp_path_factory.mktemp("own") / "dataset"
+    dataset = tmp_path_factory.mktemp("own") / "dataset"
     said = preprocess(
-        place, "--layout", "users", "--test_users", "0.2", "--validation_users", "0.2"
+        dataset, "--layout", "users", "--test_users", "0.2", "--validation_users", "0.2"
     )
-    assert said.splitlines()[-1].startswith(f"next: merlin-sim train --dataset_dir {place}")
-    return place
+    assert said.splitlines()[-1].startswith(f"next: merlin-sim train --dataset_dir {dataset}")
+    return dataset
 
 
 def configured(dataset, *words):
@@ -119,10 +119,10 @@ def test_the_configuration_that_a_run_leaves_means_the_same_run(own, tmp_path):
 def test_the_batch_is_one_that_ranks_and_users_can_share(own, tmp_path, monkeypatch):
     monkeypatch.setenv("HOROVOD_SIZE", "3")
     assert configured(own)[0].global_batch_size == 240  # 5 users of 16 samples on each rank
-    place = tmp_path / "dataset"
-    preprocess(place, "--layout", "users", "--negatives_per_positive", "4")
+    dataset = tmp_path / "dataset"
+    preprocess(dataset, "--layout", "users", "--negatives_per_positive", "4")
     monkeypatch.setenv("HOROVOD_SIZE", "1")
-    assert configured(place)[0].global_batch_size == 255
+    assert configured(dataset)[0].global_batch_size == 255
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ from merlin_sim.serving.deployment.drift_findings import (
     by_popularity,
     compare,
     count_bins,
-    count_places,
+    count_distinct,
     largest_distance,
     stability_index,
 )
@@ -62,14 +62,14 @@ def test_numbers_are_taken_as_they_are_and_a_vector_by_its_length(tmp_path):
     dataset = DatasetDirectory.open(write_ranking_dataset(tmp_path / "dataset", 120))
     seen = see_columns(dataset, "train", 100, [], Silence())
     table = pq.read_table(dataset.files("train")[0]).slice(0, 100)
-    assert set(seen.numbers) == {f"number_{place}" for place in range(4)}
+    assert set(seen.numbers) == {f"number_{index}" for index in range(4)}
     for name, values in seen.numbers.items():
         np.testing.assert_array_equal(values, table[name].to_numpy())
     assert seen.counts["category_1"].sum() == 100 and not len(seen.lengths)
     vectors = np.array([[3.0, 4.0], [0.0, 0.0]], np.float32)
     assert drift._plain(vectors, None).tolist() == [5.0, 0.0]
-    places = np.array([[False, True], [True, True]])
-    assert drift._plain(vectors, places).tolist() == [4.0, 0.0, 0.0]
+    mask = np.array([[False, True], [True, True]])
+    assert drift._plain(vectors, mask).tolist() == [4.0, 0.0, 0.0]
 
 
 def test_the_measures_are_those_of_the_textbook_and_of_scipy():
@@ -81,7 +81,7 @@ def test_the_measures_are_those_of_the_textbook_and_of_scipy():
     assert np.isfinite(stability_index(np.array([5, 0]), np.array([0, 5])))
     random = np.random.default_rng(0)
     one, other = random.normal(0, 1, 300).round(1), random.normal(0.3, 1.2, 500).round(1)
-    found = largest_distance(*count_places(one, other))
+    found = largest_distance(*count_distinct(one, other))
     assert found == pytest.approx(ks_2samp(one, other).statistic)
     assert largest_distance(np.zeros(3), np.ones(3)) == 0
 

@@ -81,14 +81,14 @@ def test_old_versions_go_but_for_those_that_are_needed_or_served(registry, serva
     for number in (2, 1, 3, 1):
         registry.promote(number)
     said = []
-    held = hold(registry.place(2))  # as a canary that need be neither new nor ever current
+    held = hold(registry.path_of(2))  # as a canary that need be neither new nor ever current
     assert registry.prune(1, said.append) == [4]
     assert said == ["version 2 stays: a server has it"]
-    assert read_manifest(registry.place(2))
+    assert read_manifest(registry.path_of(2))
     os.close(held)
     assert registry.prune(1) == [2]
     with pytest.raises(MerlinSimError, match="cannot be opened"):
-        hold(registry.place(2))
+        hold(registry.path_of(2))
     assert [version.number for version in registry.versions()] == [1, 3, 5]
     assert registry.were_current() == [1, 3, 1]
     assert files_of(registry) == files_for([1, 3, 5])
@@ -138,11 +138,11 @@ def test_what_a_registry_does_not_have_is_named(registry, servables):
     registry.add(servables / "a")
     with pytest.raises(RegistryError, match=r"expected one of its versions \(1\). Received: 7"):
         registry.promote(7)
-    (registry.place(1) / "model/saved_model.pb").write_text("harmed")
+    (registry.path_of(1) / "model/saved_model.pb").write_text("harmed")
     with pytest.raises(MerlinSimError, match="not as it was exported"):
         registry.promote(1)
     assert registry.current is None
-    story = registry.place(1).with_suffix(".json")
+    story = registry.path_of(1).with_suffix(".json")
     story.write_text(story.read_text().replace("din", "sim"))
     with pytest.raises(RegistryError, match="not as it was written"):
         registry.versions()
@@ -155,7 +155,7 @@ def test_the_link_decides_and_what_is_served_stays_when_its_story_is_lost(regist
     assert registry.were_current() == [1]
     (registry.directory / "promotions.json").unlink()
     assert registry.were_current() == [1]
-    registry.place(1).with_suffix(".json").unlink()
+    registry.path_of(1).with_suffix(".json").unlink()
     registry.add(servables / "b")
     assert model_of(registry) == "a"
     os.unlink(registry.directory / "current")
@@ -197,7 +197,7 @@ def look(registry: Registry) -> tuple[list[int], list[int]]:
         return [], []
     numbers = [version.number for version in registry.versions()]
     for number in numbers:
-        read_manifest(registry.place(number))
+        read_manifest(registry.path_of(number))
     if registry.current is not None:
         assert registry.current in numbers
     return numbers, registry.were_current()

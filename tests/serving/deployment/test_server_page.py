@@ -66,13 +66,13 @@ def test_the_newest_report_of_drift(registry, tmp_path):
 
     (said,) = drift_of(registry.directory, None)
     assert said.text == "No report of drift yet, or one that is being written."
-    place = registry.directory / "drift"
-    write_drift(place, [STEADY, MOVED], BOUNDS, FACTS, {})
+    folder = registry.directory / "drift"
+    write_drift(folder, [STEADY, MOVED], BOUNDS, FACTS, {})
     said, table, figures = drift_of(registry.directory, None)
     assert said.text.startswith("Drifted: age. tuesday against monday, 20")
     assert table.rows == [["age", "numbers", "0.5000", "0.1000", "PSI 0.50 above 0.25"]]
     (image,) = figures.images.values()
-    assert image[0] == (place / "distances.png").read_bytes()
+    assert image[0] == (folder / "distances.png").read_bytes()
     write_drift(tmp_path / "drift", [STEADY], BOUNDS, FACTS, {})
     reported = drift_of(None, tmp_path / "drift")
     assert [type(part) for part in reported] == [Text, Figures]

@@ -40,12 +40,12 @@ def lists_of(columns):
 def test_events_of_the_raw_logs_are_the_rows_of_the_dataset(encoder, events, dataset):
     rows = pq.read_table(dataset.path / "test").to_pydict()
     assert len(events) == len(rows["label"]) > 20
-    for place, event in enumerate(events):
+    for index, event in enumerate(events):
         encoded = encoder.encode(encoder.parse(event))
         got = {**encoded.users, **encoded.targets, **encoded.histories}
         assert set(got) == set(rows) - {"label", "item_id_neg", "cat_id_neg"}
         for name, ids in got.items():
-            assert ids.tolist() == list(np.atleast_1d(rows[name][place])), name
+            assert ids.tolist() == list(np.atleast_1d(rows[name][index])), name
 
 
 def test_unseen_keys_nulls_and_more_than_the_model_reads(encoder, keys):

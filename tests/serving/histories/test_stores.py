@@ -70,9 +70,9 @@ def test_another_process_reads_items_as_they_were_and_many_users_at_once(store, 
     store.append([Interaction("1", items[4])])
     assert other.read("1", 9).items == ['Ä " , x', {"item_id": "B7", "cat_id": 3}, "1,2", 12, "\0"]
     users = [f'"user {number}"' for number in range(50)]
-    store.append([Interaction(user, str(place), place) for place, user in enumerate(users)])
+    store.append([Interaction(user, str(index), index) for index, user in enumerate(users)])
     found = other.read_all([*users, '"nobody"'], 9)
-    assert [one.items for one in found] == [[place] for place in range(50)] + [[]]
+    assert [one.items for one in found] == [[index] for index in range(50)] + [[]]
     assert other.read_all(users[:2], 0) == [History([], [])] * 2
     other.close()
     if "://" not in address:  # a file is for its user alone

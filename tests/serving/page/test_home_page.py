@@ -33,9 +33,9 @@ class Triton(Answers):
         event = json.loads(asked["inputs"][0]["data"][0])
         if event["user"] == "unknown":
             return self.respond(400, json.dumps({"error": f"no such user: {EVIL}"}).encode())
-        scores = [0.25 * (1 + place) for place, _ in enumerate(event["candidates"])]
+        scores = [0.25 * (1 + index) for index, _ in enumerate(event["candidates"])]
         outputs = {"scores": scores, "unseen_user": [True], "version": [7]}
-        outputs["unseen_candidates"] = [place == 0 for place, _ in enumerate(scores)]
+        outputs["unseen_candidates"] = [index == 0 for index, _ in enumerate(scores)]
         reported = [{"name": name, "data": data} for name, data in outputs.items()]
         return self.respond(200, json.dumps({"outputs": reported}).encode())
 

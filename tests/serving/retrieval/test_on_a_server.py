@@ -56,7 +56,7 @@ def home(tmp_path_factory, towers, ranker, other_ranker, dataset):
     run("histories", "load", path / "store", "--dataset_dir", dataset.path)
     (path / "rules.yaml").write_text(RULES)
     keys = towers.catalogue.keys[1:]
-    lines = [f"{key},{place % 18}" for place, key in enumerate(keys)]
+    lines = [f"{key},{index % 18}" for index, key in enumerate(keys)]
     (path / "facts.csv").write_text("\n".join(["item_id,least_age", *lines]))
     return path
 
@@ -179,7 +179,7 @@ def test_a_share_of_the_users_of_events_meets_the_canary(
     together = infer_events(server, "grpc", events, "version")[:, 0]
     assert together.tolist() == versions
     scores = infer_events(server, "http", events)[:, 0]
-    expected = [known[version][place] for place, version in enumerate(versions)]
+    expected = [known[version][index] for index, version in enumerate(versions)]
     np.testing.assert_allclose(scores, expected, atol=1e-5)
     after = {v: tuple(n + 2 * met[v] for n in counts) for v, counts in before.items()}
     until(lambda: counted() == after)

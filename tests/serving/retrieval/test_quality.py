@@ -35,8 +35,8 @@ def recommender(towers, index_path, ranker):
     return Recommender(towers, open_index(index_path, towers), ranker, retrieved=60)
 
 
-def places_of(targets, answers):
-    """The place of each user's item in the answer, by raw keys."""
+def ranks_of(targets, answers):
+    """The rank of each user's item in the answer, by raw keys."""
     pairs = zip(targets, answers, strict=True)
     return np.array([items.index(target) if target in items else -1 for target, items in pairs])
 
@@ -98,20 +98,20 @@ def test_a_report_is_what_answers_give_to_histories_that_end_before_what_is_held
     # Whoever saw what is held out could answer with it.
     assert asked == [UserHistory(dict(h.user), list(h.items)) for h in histories]
     answers = [recommender.recommend(history, 20).items for history in histories]
-    places = places_of(targets, answers)
-    assert by_name[WHOLE].ndcg == pytest.approx(ndcg(places, 20))
-    assert by_name[WHOLE].recalls == {20: recall(places, 20)}
+    ranks = ranks_of(targets, answers)
+    assert by_name[WHOLE].ndcg == pytest.approx(ndcg(ranks, 20))
+    assert by_name[WHOLE].recalls == {20: recall(ranks, 20)}
     seen = {item for answer in answers for item in answer}
     assert by_name[WHOLE].coverage == pytest.approx(len(seen) / report.items)
 
     nearest = Recommender(recommender.towers, recommender.index, retrieved=500)
-    places = places_of(targets, [nearest.recommend(h, 500).items for h in histories])
-    assert by_name[INDEX].recalls == {k: recall(places, k) for k in (20, 100, 500)}
+    ranks = ranks_of(targets, [nearest.recommend(h, 500).items for h in histories])
+    assert by_name[INDEX].recalls == {k: recall(ranks, k) for k in (20, 100, 500)}
 
     catalogue = recommender.towers.catalogue
     popular = [catalogue.keys[i] for i in catalogue.popular]
     unseen = [[key for key in popular if key not in history.items] for history in histories]
-    assert by_name[POPULAR].ndcg == pytest.approx(ndcg(places_of(targets, unseen), 20))
+    assert by_name[POPULAR].ndcg == pytest.approx(ndcg(ranks_of(targets, unseen), 20))
     assert report.users == 8 and report.unknown == 0 and report.index_recall == 1.0
     assert RANKED_POPULAR in by_name
 

@@ -176,7 +176,7 @@ def test_questions_of_one_call_are_answered_as_alone(
     with monkeypatch.context() as during:  # all that retrieve together fail together
         during.setattr(ItemIndex, "search", broken)
         failed = dict(recommender.recommend_all(questions[:4]))
-    assert [str(failed[place]) for place in range(4)] == ["of no use"] * 4
+    assert [str(failed[number]) for number in range(4)] == ["of no use"] * 4
     took.clear()
     found = [one for _, one in sorted(recommender.recommend_all(questions), key=itemgetter(0))]
     assert [isinstance(one, Exception) for one in found].index(True) == 5
@@ -199,7 +199,7 @@ def test_a_history_that_cannot_be_looked_up_is_no_fault_of_the_others(towers, in
     questions = [Question(UserHistory({"user_id": "x"}, items), 3) for items in histories]
     found = dict(Recommender(towers, index).recommend_all(questions))
     assert "expected a string or null, received 7" in str(found[1])
-    assert [found[place].source for place in (0, 2)] == [NEAREST] * 2
+    assert [found[number].source for number in (0, 2)] == [NEAREST] * 2
 
 
 def test_whoever_asks_beside_changes_no_candidate(towers, index, known, users, monkeypatch):
@@ -215,8 +215,8 @@ def test_whoever_asks_beside_changes_no_candidate(towers, index, known, users, m
 
     monkeypatch.setattr(ItemIndex, "search", seen)
     questions = [
-        Question(UserHistory(known[user].user, known[user].items[: 1 + place % 3]), 12)
-        for place, user in enumerate(users[:16])
+        Question(UserHistory(known[user].user, known[user].items[: 1 + number % 3]), 12)
+        for number, user in enumerate(users[:16])
     ]
     dict(Recommender(towers, index, retrieved=12).recommend_all(questions))
     assert asked == {13: 6, 14: 5, 15: 5}

@@ -69,7 +69,7 @@ def test_events_get_the_scores_of_evaluate_and_say_who_was_not_there_in_training
     server, protocol, events, scorer, encoder, expected
 ):
     order = np.random.default_rng(1).integers(0, len(events), 1000)
-    scores = infer_events(server, protocol, [events[place] for place in order])
+    scores = infer_events(server, protocol, [events[index] for index in order])
     np.testing.assert_allclose(scores[:, 0], np.asarray(expected)[order], atol=1e-5)
     candidates = [event["candidates"][0] for event in events]
     mixed = [
@@ -287,10 +287,10 @@ def in_threads(calls):
 def test_requests_that_come_together_are_scored_together_and_a_bad_one_hurts_nobody(
     server, events, encoded, encoder, expected, endpoint
 ):
-    def call(place):
+    def call(index):
         if endpoint == "events":
-            return lambda: infer_events(server, "grpc", [events[place]])
-        rows = plain_batch([encoded[place]], encoder.columns)
+            return lambda: infer_events(server, "grpc", [events[index]])
+        rows = plain_batch([encoded[index]], encoder.columns)
         return lambda: infer(server, "grpc", "ids", rows, "score")
 
     def bad_call():
@@ -306,15 +306,15 @@ def test_requests_that_come_together_are_scored_together_and_a_bad_one_hurts_nob
     until(lambda: all(is_counted(server, name, **of) for name in names[endpoint]))
     before = [metric(server, name, **of) for name in names[endpoint]]
 
-    def counted(place):
-        return metric(server, names[endpoint][place], **of) - before[place]
+    def counted(index):
+        return metric(server, names[endpoint][index], **of) - before[index]
 
     calls = 0
     for _ in range(20):  # until some have met: each round sends a crowd
-        *results, refused = in_threads([*(call(place) for place in range(24)), bad_call])
+        *results, refused = in_threads([*(call(index) for index in range(24)), bad_call])
         assert isinstance(refused, InferenceServerException)
-        for place, result in enumerate(results):
-            np.testing.assert_allclose(np.ravel(result), expected[place], atol=1e-5)
+        for index, result in enumerate(results):
+            np.testing.assert_allclose(np.ravel(result), expected[index], atol=1e-5)
         calls += 24
         # A request is counted when it has been answered: one of the test before may be too.
         until(lambda calls=calls: counted(1) >= calls)

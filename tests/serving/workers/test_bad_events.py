@@ -34,17 +34,17 @@ HOSTILE = st.one_of(
 PLACES = ("user_id", "history", "candidates", "in history", "in candidates", "beside", "whole")
 
 
-def changed(event, place, value):
+def changed(event, part, value):
     """The text of an event with something hostile in it."""
     found = {**event, "history": [*event["history"]], "candidates": [*event["candidates"]]}
-    if place == "whole":
+    if part == "whole":
         return json.dumps(value)
-    if place == "beside":
+    if part == "beside":
         return json.dumps({**found, str(value): value})
-    if place.startswith("in "):
-        found[place.removeprefix("in ")].append(value)
+    if part.startswith("in "):
+        found[part.removeprefix("in ")].append(value)
     else:
-        found[place] = value
+        found[part] = value
     return json.dumps(found)
 
 
@@ -56,13 +56,13 @@ def answers(model, texts):
         for text in texts
     ]
 
-    def reply(place, result):
-        assert place not in found
-        found[place] = result
+    def reply(index, result):
+        assert index not in found
+        found[index] = result
 
     model.take(requests, reply)
     assert len(found) == len(texts)
-    return [found[place] for place in range(len(texts))]
+    return [found[index] for index in range(len(texts))]
 
 
 @pytest.fixture(scope="module")
@@ -88,15 +88,15 @@ def test_the_good_are_answered_beside_whatever_comes(reported, events, data):
     bad = [
         changed(events[7], data.draw(st.sampled_from(PLACES)), data.draw(HOSTILE)) for _ in range(3)
     ]
-    places = data.draw(st.permutations(range(9)))
-    together = [([*good, *bad])[place] for place in places]
-    found = dict(zip(places, answers(reported, together), strict=True))
-    for place, alone in enumerate(answers(reported, good)):
-        np.testing.assert_allclose(found[place][SCORES], alone[SCORES], atol=1e-5)
-    for place in range(6, 9):
-        if isinstance(found[place], Exception):
-            assert isinstance(found[place], RequestError), repr(found[place])
-            code, message = refusal(found[place])
+    indices = data.draw(st.permutations(range(9)))
+    together = [([*good, *bad])[index] for index in indices]
+    found = dict(zip(indices, answers(reported, together), strict=True))
+    for index, alone in enumerate(answers(reported, good)):
+        np.testing.assert_allclose(found[index][SCORES], alone[SCORES], atol=1e-5)
+    for index in range(6, 9):
+        if isinstance(found[index], Exception):
+            assert isinstance(found[index], RequestError), repr(found[index])
+            code, message = refusal(found[index])
             assert code == "invalid" and message.encode()
 
 
@@ -157,8 +157,8 @@ def test_a_history_that_cannot_be_read_and_a_call_that_ends_fail_alone(
     score = scored.score_events
     without = [{k: v for k, v in e.items() if k != "history"} for e in events[:6]]
     found = answers(model, [json.dumps(event) for event in [*without, *events[:6]]])
-    for place, one in enumerate(found[:6]):
-        assert isinstance(one, UnavailableError) == (place % 3 == 0)
+    for index, one in enumerate(found[:6]):
+        assert isinstance(one, UnavailableError) == (index % 3 == 0)
     code, message = refusal(found[0])
     assert code == "unavailable" and "10.0.0.7" not in message and "send it as" in message
     assert all(one[SCORES].size for one in found[6:])  # what a request brings is not read
@@ -173,8 +173,8 @@ def test_a_history_that_cannot_be_read_and_a_call_that_ends_fail_alone(
     monkeypatch.setattr(scored, "score_events", broken)
     found = answers(model, [json.dumps(event) for event in events[:6]])
     model.close()
-    for place, one in enumerate(found):
-        assert isinstance(one, ZeroDivisionError) == (users[place] == users[3])
+    for index, one in enumerate(found):
+        assert isinstance(one, ZeroDivisionError) == (users[index] == users[3])
     code, message = refusal(found[3])
     assert code == "internal" and "/secret/path" not in message
 

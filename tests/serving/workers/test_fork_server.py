@@ -54,19 +54,19 @@ def folder(tmp_path):
 @pytest.fixture(scope="module")
 def fork_server(tmp_path_factory):
     """A fork server in a folder of its own; it ends with the last worker, or takes all along."""
-    place = tmp_path_factory.mktemp("fork")
-    (place / "light.py").write_text(LIGHT_MODEL)
+    folder = tmp_path_factory.mktemp("fork")
+    (folder / "light.py").write_text(LIGHT_MODEL)
     command = [sys.executable, "-m", "merlin_sim.serving.workers.fork_server"]
-    path = os.pathsep.join([str(place), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
     process = subprocess.Popen(
-        [*command, str(place / "fork"), "light"], env={**os.environ, "PYTHONPATH": path}
+        [*command, str(folder / "fork"), "light"], env={**os.environ, "PYTHONPATH": path}
     )
-    server = SimpleNamespace(process=psutil.Process(process.pid), address=place / "fork")
+    server = SimpleNamespace(process=psutil.Process(process.pid), address=folder / "fork")
     try:
         yield server
         until(lambda: not server.process.children())
-        ModelSettings(place, version=3, workers={"ids": "light.LightModel"}).write(place)
-        connection, _ = asked(server, place)
+        ModelSettings(folder, version=3, workers={"ids": "light.LightModel"}).write(folder)
+        connection, _ = asked(server, folder)
         with connection:
             (worker,) = server.process.children()
             process.send_signal(signal.SIGTERM)

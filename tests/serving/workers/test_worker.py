@@ -87,7 +87,7 @@ def test_calls_requests_and_rows_are_counted_but_for_probes(scorer, monkeypatch)
     asked = [request(1), request(2, 3), request(4), request(5, 6)]
     taken = [TritonRequest(one, frozenset(), is_probe=False) for one in asked]
     taken.insert(2, TritonRequest(request(7, 8, 9), frozenset(), is_probe=True))
-    model.take(taken, lambda place, result: None)
+    model.take(taken, lambda index, result: None)
     names = ("model_calls", "requests", "rows")
     found = [counted(f"merlin_sim_ids_{name}_total", version="counted") for name in names]
     assert found == [1, 4, 6] and len(scorer.calls) == 1
@@ -104,8 +104,8 @@ class ListedModel:
             if thread.name == "requests":
                 thread.join(100)
         self.together.append(len(requests))
-        for place in range(len(requests)):
-            reply(place, {"score": np.zeros(1)})
+        for index in range(len(requests)):
+            reply(index, {"score": np.zeros(1)})
 
     def probe(self):
         return {}

@@ -20,7 +20,7 @@ class Asking(threading.Thread):
 
     def __init__(self, ask, events, expected, first=0) -> None:
         super().__init__()
-        self.ask, self.events, self.expected, self.place = ask, events, expected, first
+        self.ask, self.events, self.expected, self.index = ask, events, expected, first
         self.versions, self.wrong = [], []
         self.ending = threading.Event()
 
@@ -34,15 +34,15 @@ class Asking(threading.Thread):
 
     def run(self) -> None:
         while not self.ending.wait(0.03):  # so that the server is not all that there is
-            self.place = (self.place + 1) % len(self.events)
+            self.index = (self.index + 1) % len(self.events)
             try:
-                version, score = self.ask(self.events[self.place])
+                version, score = self.ask(self.events[self.index])
             except Exception as error:
                 self.wrong.append(repr(error))
                 time.sleep(0.1)
                 continue
-            if abs(score - self.expected[version][self.place]) > 1e-5:
-                self.wrong.append((version, self.place, score))
+            if abs(score - self.expected[version][self.index]) > 1e-5:
+                self.wrong.append((version, self.index, score))
             self.versions.append(version)
 
 

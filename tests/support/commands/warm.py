@@ -38,25 +38,25 @@ LENGTH = 10
 
 def warm(program: str, *arguments: str) -> list[str]:
     """The words that run a program in a warm process."""
-    return [sys.executable, "-S", "-E", __file__, _place(), program, *arguments]
+    return [sys.executable, "-S", "-E", __file__, _socket(), program, *arguments]
 
 
-_places: list[str] = []
+_sockets: list[str] = []
 
 
-def _place() -> str:
+def _socket() -> str:
     """Where to ask: starts the process that is forked, once; it ends with this one."""
-    if not _places:
+    if not _sockets:
         import subprocess
         import tempfile
 
         from processes import environment
 
         folder = tempfile.TemporaryDirectory(prefix="merlin-sim-warm-")
-        place = os.path.join(folder.name, "socket")
+        path = os.path.join(folder.name, "socket")
         pipe = subprocess.PIPE
         parent = subprocess.Popen(
-            [sys.executable, __file__, place], stdin=pipe, stdout=pipe, env=environment()
+            [sys.executable, __file__, path], stdin=pipe, stdout=pipe, env=environment()
         )
 
         def end() -> None:
@@ -65,17 +65,17 @@ def _place() -> str:
 
         atexit.register(end)
         assert parent.stdout.readline() == b"ready\n"
-        _places.append(place)
-    return _places[0]
+        _sockets.append(path)
+    return _sockets[0]
 
 
-def ask(place: str, words: list[str]) -> int:
+def ask(path: str, words: list[str]) -> int:
     """Have a program run, and wait for its exit code; what ends by a signal ends this one by it."""
     given = {"words": words, "folder": os.getcwd(), "environ": dict(os.environ)}
     request = json.dumps(given).encode()
     streams = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0, 1, 2]))
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(place)
+        connection.connect(path)
         connection.sendmsg([f"{len(request):{LENGTH}}".encode()], [streams])
         connection.sendall(request)
         code = int(connection.makefile().readline())
@@ -86,10 +86,10 @@ def ask(place: str, words: list[str]) -> int:
     return code
 
 
-def wait_for_requests(place: str) -> list[str] | None:
+def wait_for_requests(path: str) -> list[str] | None:
     """Wait until this process ends, None then, or is the one forked for a program: its words."""
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(place)
+        listener.bind(path)
         listener.listen(16)
         print("ready", flush=True)
         while True:
@@ -115,8 +115,8 @@ def _answer(connection: socket.socket) -> list[str]:
     streams = array.array("i", rights)
     program = os.fork()
     if program == 0:
-        for place, stream in enumerate(streams):
-            os.dup2(stream, place)
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
     for stream in streams:
         os.close(stream)
     if program == 0:
@@ -137,7 +137,7 @@ def run(words: list[str]) -> None:
     """Run a program and end as Python does, but for taking every module apart: a second or more."""
     sys.argv, sys.path[0] = words, os.path.dirname(words[0])
     sys.stdin = open(0, closefd=False)  # what was there knows whether other files can be sought in
-    sys.stdout, sys.stderr = (open(place, "w", 1, closefd=False) for place in (1, 2))
+    sys.stdout, sys.stderr = (open(number, "w", 1, closefd=False) for number in (1, 2))
     code = 1
     try:
         runpy.run_path(words[0], run_name="__main__")

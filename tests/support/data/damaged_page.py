@@ -10,7 +10,7 @@ from attack.good_datasets import Good, make_table
 FILE = "train/part.1.parquet"
 ROWS, DEVICES = 108, 44
 """Rows of the file, and what is left of its column `device`."""
-PLACE = 9
+OFFSET = 9
 """Of the byte of the page's header that has the higher bits of how many values there are."""
 
 
@@ -25,7 +25,7 @@ def write_damaged(directory: Path) -> Path:
     columns = [group.column(number) for number in range(group.num_columns)]
     (device,) = (column for column in columns if column.path_in_schema == "device")
     content = bytearray(path.read_bytes())
-    content[device.data_page_offset + PLACE] ^= 1
+    content[device.data_page_offset + OFFSET] ^= 1
     path.write_bytes(content)
     assert pq.ParquetFile(path).read_row_group(0, columns=["device"]).num_rows == DEVICES
     return path

@@ -19,7 +19,7 @@ def without_gpu_kernel(graph: Any, at_least: int) -> list[tuple[str, str]]:
     """Name those whose output is as large as a batch, of ``at_least`` such operations."""
     asked, found = 0, []
     for operation in graph.get_operations():
-        large = [place for place, tensor in enumerate(operation.outputs) if _is_large(tensor)]
+        large = [number for number, tensor in enumerate(operation.outputs) if _is_large(tensor)]
         if not large or operation.type in NO_WORK:
             continue
         asked += 1
@@ -49,7 +49,7 @@ def _on_gpu(operation, outputs):
             in constraint.allowed_values.list.type
             for constraint in kernel.constraint
         )
-        if fits and not {names[place] for place in outputs} & set(kernel.host_memory_arg):
+        if fits and not {names[number] for number in outputs} & set(kernel.host_memory_arg):
             return True
     return False
 

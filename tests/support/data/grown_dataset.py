@@ -24,10 +24,10 @@ def write_keyed_dataset(directory: Path, grown: bool = False, order: int = 1) ->
         mapping: [f"{mapping}/part.{number}.parquet" for number in range(len(rows))]
         for mapping, rows in FILES.items()
     }
-    for place, (mapping, rows) in enumerate(FILES.items()):
+    for index, (mapping, rows) in enumerate(FILES.items()):
         (directory / mapping).mkdir(parents=True)
         for number, (name, count) in enumerate(zip(names[mapping], rows, strict=True)):
-            table = sim_table(count, seed=100 * place + number + (50 if grown else 0))
+            table = sim_table(count, seed=100 * index + number + (50 if grown else 0))
             pq.write_table(_with_new_ids(table) if grown else table, directory / name)
     (directory / "categories").mkdir()
     for name, size in sizes.items():
@@ -59,6 +59,6 @@ def _with_new_ids(table: pa.Table) -> pa.Table:
     new = rows % 5 == 0
     for name, size in (("who", USERS), ("thing", ITEMS), ("kind", CATEGORIES)):
         values = np.where(new, size + 1 + rows % MORE[name], table[name].to_numpy())
-        place = table.column_names.index(name)
-        table = table.set_column(place, name, pa.array(values))
+        index = table.column_names.index(name)
+        table = table.set_column(index, name, pa.array(values))
     return table

@@ -17,14 +17,14 @@ CARDINALITIES, NUMBERS = (7, 40, 3), 4
 def ranking_schema(cardinalities=CARDINALITIES, numbers=NUMBERS):
     tags = [Tags.TARGET, Tags.BINARY_CLASSIFICATION]
     columns = [ColumnSchema("clicked", dtype="int8", tags=tags)]
-    for place, rows in enumerate(cardinalities):
-        name = f"category_{place}"
+    for index, rows in enumerate(cardinalities):
+        name = f"category_{index}"
         domain = {"domain": {"min": 0, "max": rows - 1, "name": name}}
         tags = [Tags.CATEGORICAL]
         columns.append(ColumnSchema(name, dtype="int64", tags=tags, properties=domain))
-    for place in range(numbers):
+    for index in range(numbers):
         tags = [Tags.CONTINUOUS]
-        columns.append(ColumnSchema(f"number_{place}", dtype="float32", tags=tags))
+        columns.append(ColumnSchema(f"number_{index}", dtype="float32", tags=tags))
     return Schema(columns)
 
 
@@ -32,12 +32,12 @@ def random_rows(rows, seed=0, cardinalities=CARDINALITIES, numbers=NUMBERS):
     """Columns whose clicks depend on the product of two of them and on a number."""
     random = np.random.default_rng(seed)
     columns = {
-        f"category_{place}": random.integers(0, count, rows)
-        for place, count in enumerate(cardinalities)
+        f"category_{index}": random.integers(0, count, rows)
+        for index, count in enumerate(cardinalities)
     }
     columns |= {
-        f"number_{place}": random.standard_normal(rows).astype(np.float32)
-        for place in range(numbers)
+        f"number_{index}": random.standard_normal(rows).astype(np.float32)
+        for index in range(numbers)
     }
     logit = 3.0 * ((columns["category_0"] % 2) == (columns["category_1"] % 2)) - 1.5
     logit = logit + columns.get("number_0", 0)
@@ -60,7 +60,7 @@ def write_ranking_dataset(directory, rows=2000, cardinalities=CARDINALITIES, num
     features |= {name: Feature("float32") for name in numerical}
     channels = {LABEL: ("clicked",), CATEGORICAL: tuple(categories), NUMERICAL: tuple(numerical)}
     write_documents(directory, FeatureSpec(features, sources, channels, {}))
-    keys = [f"key {place}" for place in range(1, cardinalities[0])]
+    keys = [f"key {index}" for index in range(1, cardinalities[0])]
     vocabulary = pa.table({"id": np.arange(1, cardinalities[0]), "key": keys})
     pq.write_table(vocabulary, directory / "categories/category_0.parquet")
     return directory

@@ -58,9 +58,9 @@ def user_table(
     if with_baskets:
         goes_on = random.random(offsets[-1]) < 0.7
         goes_on[offsets[:-1][lengths > 0]] = False
-        place = np.arange(offsets[-1])
-        begins = np.maximum.accumulate(np.where(goes_on, 0, place))
-        before = pa.array((place - begins).astype(np.int32))
+        index = np.arange(offsets[-1])
+        begins = np.maximum.accumulate(np.where(goes_on, 0, index))
+        before = pa.array((index - begins).astype(np.int32))
         times[SAME_TIME_BEFORE] = pa.ListArray.from_arrays(of_users, before)
     return pa.table(
         {
@@ -138,7 +138,7 @@ def samples_of(
                     since[-len(before) :] = user["when"][position] - np.array(times)
                 rows.append((slot == twins, *ids, *histories, since))
     label, user, country, target, positive, negative, since = (
-        np.array([row[place] for row in rows]) for place in range(7)
+        np.array([row[index] for row in rows]) for index in range(7)
     )
     times = {"when_since_pos": since} if "when" in table.column_names else {}
     return {

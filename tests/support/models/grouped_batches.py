@@ -9,7 +9,7 @@ LENGTH, EXTRA = 10, 3
 ENDS = np.array([[10, 11, 13, 11], [13, 10, 12, 12], [12, 12, 0, 0]])
 WEIGHT = np.array([[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 0, 0]], np.float32)
 REAL = (13, 2, 6)
-"""How many places of each user hold a position: all, too few for a short history, some."""
+"""How many positions of each user are real: all, too few for a short history, some."""
 
 
 def ids(schema, name, *shape, seed=0):
@@ -45,7 +45,7 @@ def as_rows(columns):
     """The samples that count as plain rows, each with its own copy of its window."""
     rows = {}
     for name, column in columns.items():
-        places = [
+        rows_of_users = [
             column[user]
             if column.ndim == 1
             else column[user, candidate]
@@ -55,7 +55,7 @@ def as_rows(columns):
             else column[user, ENDS[user, candidate] - LENGTH : ENDS[user, candidate]]
             for user, candidate in np.argwhere(WEIGHT > 0)
         ]
-        rows[name] = np.stack(places)
+        rows[name] = np.stack(rows_of_users)
     del rows["history_end"]
     return rows
 

@@ -19,7 +19,7 @@ def feed(directory: str) -> dict[str, Any]:
     dataset = DatasetDirectory.open(Path(directory))
     columns = dataset.schema.column_names
     batches: dict[str, list[Any]] = {}
-    places = set()
+    devices = set()
     for where in ("gpu", "cpu"):
         loader = open_loader(dataset, "train", columns, 32, Ranks(), shuffle=True, seed=4)
         if where == "cpu":
@@ -27,7 +27,7 @@ def feed(directory: str) -> dict[str, Any]:
         batches[where] = []
         for inputs, labels in loader:
             if where == "gpu":
-                places |= {tensor.device.rpartition("/device:")[2] for tensor in inputs.values()}
+                devices |= {tensor.device.rpartition("/device:")[2] for tensor in inputs.values()}
             arrays = {name: tensor.numpy() for name, tensor in inputs.items()}
             batches[where].append({**arrays, "": labels.numpy()})
     same = all(
@@ -35,7 +35,7 @@ def feed(directory: str) -> dict[str, Any]:
         for ours, theirs in zip(batches["gpu"], batches["cpu"], strict=True)
         for name in theirs
     )
-    return {"same": same, "batches": len(batches["cpu"]), "places": sorted(places)}
+    return {"same": same, "batches": len(batches["cpu"]), "devices": sorted(devices)}
 
 
 def samples(directory: str, candidates: str = "1") -> dict[str, Any]:
@@ -53,16 +53,16 @@ def samples(directory: str, candidates: str = "1") -> dict[str, Any]:
     loader = open_loader(
         dataset, "train", columns, size, Ranks(), shuffle=True, seed=4, candidates=together
     )
-    same, count, places = [], 0, set()
+    same, count, devices = [], 0, set()
     for given in loader.inputs():
         with tf.device("GPU:0"):
             ours = tf.nest.flatten(loader.make(given))
         with tf.device("CPU:0"):
             theirs = tf.nest.flatten(loader.make(given))
-        places |= {tensor.device.rpartition("/device:")[2] for tensor in ours}
+        devices |= {tensor.device.rpartition("/device:")[2] for tensor in ours}
         same += [np.array_equal(*both) for both in zip(ours, theirs, strict=True)]
         count += 1
-    return {"same": all(same), "batches": count, "places": sorted(places)}
+    return {"same": all(same), "batches": count, "devices": sorted(devices)}
 
 
 def memory() -> dict[str, Any]:
@@ -73,7 +73,7 @@ def memory() -> dict[str, Any]:
     from merlin_sim.scripts.options.devices import settle_training
 
     gpus = look()
-    place = take(gpus, local_rank())
+    device_id = take(gpus, local_rank())
     reported = settle_training(gpus)
     import tensorflow as tf
 
@@ -88,7 +88,7 @@ def memory() -> dict[str, Any]:
     total = int(cudf.Series([1, 2, 3]).sum())
     held = tf.config.experimental.get_memory_info("GPU:0")["peak"]
     seen = len(tf.config.list_physical_devices("GPU"))
-    return {"place": place, "reported": reported, "seen": seen, "held": held, "sum": total}
+    return {"device_id": device_id, "reported": reported, "seen": seen, "held": held, "sum": total}
 
 
 if __name__ == "__main__":

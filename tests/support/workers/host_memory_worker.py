@@ -97,7 +97,7 @@ def operations(ran: object) -> list[tuple[str, str]]:
     return sorted({(n.op, n.device) for n in nodes if n.op.startswith(ON_TABLES)})
 
 
-def place_sim(directory: str) -> dict[str, object]:
+def put_sim(directory: str) -> dict[str, object]:
     """Train for a step and predict a batch, in float16 and with rows of tables."""
     dataset = DatasetDirectory.open(Path(directory))
     tf.keras.mixed_precision.set_global_policy("mixed_float16")
@@ -132,5 +132,5 @@ if __name__ == "__main__":
     with tf.device(DEVICE):
         for name in OPTIMIZERS:
             reported[name] = [train(name, memory, home) for memory in (None, MEMORY)]
-        reported["sim"] = place_sim(sys.argv[2])
+        reported["sim"] = put_sim(sys.argv[2])
     (home / "report.json").write_text(json.dumps(reported))

@@ -59,10 +59,10 @@ def make_schema() -> Schema:
         ColumnSchema("clicked", dtype="int64", tags=["label", Tags.TARGET]),
         ColumnSchema("number", dtype="float32", tags=["numerical", Tags.CONTINUOUS]),
     ]
-    for place, rows in enumerate(ROWS):
-        domain = {"domain": {"min": 0, "max": rows - 1, "name": f"c{place}"}}
+    for index, rows in enumerate(ROWS):
+        domain = {"domain": {"min": 0, "max": rows - 1, "name": f"c{index}"}}
         tags = ["categorical", Tags.CATEGORICAL]
-        columns.append(ColumnSchema(f"c{place}", dtype="int64", tags=tags, properties=domain))
+        columns.append(ColumnSchema(f"c{index}", dtype="int64", tags=tags, properties=domain))
     return Schema(columns)
 
 
@@ -72,8 +72,8 @@ def batches(ranks: Ranks):
     for step in range(STEPS):
         rows = 1 if step % 5 == 4 else BATCH
         columns = {"number": rng.normal(size=rows).astype(np.float32)}
-        for place, size in enumerate(ROWS):
-            columns[f"c{place}"] = (size * rng.random(rows) ** 2).astype(np.int32)
+        for index, size in enumerate(ROWS):
+            columns[f"c{index}"] = (size * rng.random(rows) ** 2).astype(np.int32)
         labels = rng.integers(0, 2, rows).astype(np.float32)
         own = BATCH // ranks.size
         mine = slice(ranks.rank * own, (ranks.rank + 1) * own)

@@ -40,7 +40,7 @@ def make_state(dataset, optimizer="adam", family="din", **changes):
     return RunState(model, made, LossScale(False), facts)
 
 
-def save(state, place):
+def save(state, directory):
     """Save a state in which every number is another one, but for a row that was not trained."""
     random = np.random.default_rng(1)
     for name, variable in state.variables.items():
@@ -49,8 +49,8 @@ def save(state, place):
             values[UNTRAINED] = 0
         variable.assign(values.astype(variable.dtype.as_numpy_dtype))
     state.position.steps, state.position.epoch = 70, 2
-    CheckpointStore(place).save(70, *state.to_checkpoint())
-    return CheckpointStore(place).load()
+    CheckpointStore(directory).save(70, *state.to_checkpoint())
+    return CheckpointStore(directory).load()
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adagrad", "sgd"])
@@ -85,9 +85,9 @@ def test_known_rows_go_on_and_new_ones_begin_with_the_mean(datasets, tmp_path, o
         expected = np.tile(overall, (len(new), 1))
         if table == "thing":
             kinds = np.concatenate([[0], kinds_of(SIZES["thing"] + MORE["thing"])])
-            for place, kind in enumerate(kinds[len(stored) :]):
+            for row, kind in enumerate(kinds[len(stored) :]):
                 same = trained & (kinds[: len(stored)] == kind)
-                expected[place] = stored[same].mean(axis=0) if same.any() else overall
+                expected[row] = stored[same].mean(axis=0) if same.any() else overall
             assert not np.allclose(expected[0], expected[1])
             assert np.allclose(expected[-1], overall)  # of a kind that nothing known is of
         np.testing.assert_allclose(new, expected, rtol=1e-5)

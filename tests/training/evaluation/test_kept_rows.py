@@ -1,4 +1,4 @@
-"""Every sample of an evaluation has its place in the dataset, whatever the ranks."""
+"""Every sample of an evaluation is found in the dataset, whatever the ranks."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from merlin_sim.dataloader.open_loader import open_loader, user_column
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.parallel.steps.sample_batch import SampleBatch
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.training.evaluation.evaluate import PlaceFinder
+from merlin_sim.training.evaluation.evaluate import LocationFinder
 
 LENGTHS = [3, 9, 2, 14, 6, 5, 11]
 
 
-def places_of(dataset, columns, ranks, mapping, candidates=None, contiguous=False):
+def locations_of(dataset, columns, ranks, mapping, candidates=None, contiguous=False):
     """Row, position, item, user and label of each sample of all ranks."""
     found = []
     for rank in range(ranks):
@@ -30,13 +30,15 @@ def places_of(dataset, columns, ranks, mapping, candidates=None, contiguous=Fals
             candidates=candidates,
             contiguous=contiguous,
         )
-        places = PlaceFinder.of(feed, dataset)
+        locations = LocationFinder.of(feed, dataset)
         for step, given in enumerate(feed.inputs()):
             batch = SampleBatch(*feed.make(given))
             of_each = batch.column(columns[0]), batch.flat()[0]
             users, labels = (batch.counted(values.numpy()) for values in of_each)
             item = batch.columns[columns[2]].numpy().reshape(-1)
-            of_batch = places.of_batch(step, given, len(labels), {columns[2]: batch.counted(item)})
+            of_batch = locations.of_batch(
+                step, given, len(labels), {columns[2]: batch.counted(item)}
+            )
             found += zip(*of_batch, users, labels, strict=True)
     return [tuple(int(value) for value in sample) for sample in found]
 
@@ -52,7 +54,7 @@ def test_positions_of_users_over_ranks(tmp_path, ranks, candidates, with_baskets
         with_baskets=with_baskets,
     )
     dataset, columns = DatasetDirectory.open(path), ["user", "label", "thing_trgt"]
-    found = places_of(dataset, columns, ranks, "train", candidates, contiguous)
+    found = locations_of(dataset, columns, ranks, "train", candidates, contiguous)
     tables = [pq.read_table(file) for file in sorted(path.glob("users/*"))]
     rows = pa.concat_tables(tables).to_pylist()
     wanted = [
@@ -73,7 +75,7 @@ def test_rows_over_ranks(sim_dataset, contiguous):
     dataset = DatasetDirectory.open(sim_dataset)
     item = dataset.channels["target_item_features"][0]
     columns = [user_column(dataset.schema), dataset.channels["label"][0], item]
-    found = places_of(dataset, columns, 2, "test", contiguous=contiguous)
+    found = locations_of(dataset, columns, 2, "test", contiguous=contiguous)
     rows = pa.concat_tables([pq.read_table(file) for file in dataset.files("test")])
     stored = [np.asarray(rows[name]).astype(int).tolist() for name in (item, *columns[:2])]
     wanted = [(row, -1, *values) for row, values in enumerate(zip(*stored, strict=True))]

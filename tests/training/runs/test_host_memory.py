@@ -17,7 +17,7 @@ from merlin_sim.parallel.checkpoints.checkpoint_store import CheckpointStore
 pytestmark = pytest.mark.slow
 WORKER = Path(__file__).parents[2] / "support/workers/host_memory_worker.py"
 OPTIMIZERS = ("adagrad", "lazy_adam")
-HOST, DEVICE = (f"/job:localhost/replica:0/task:0/device:CPU:{place}" for place in (0, 1))
+HOST, DEVICE = (f"/job:localhost/replica:0/task:0/device:CPU:{number}" for number in (0, 1))
 MODEL = ["--embedding_dim", "8", "--bottom_mlp_dims", "16,8", "--top_mlp_dims", "16,1"]
 
 

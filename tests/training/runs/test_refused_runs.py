@@ -25,15 +25,15 @@ from merlin_sim.training.runs.run import run
 pytestmark = pytest.mark.slow
 
 
-def without_channel(dataset, place, channel):
+def without_channel(dataset, target, channel):
     """Copy a dataset directory whose channels are all but one."""
-    shutil.copytree(dataset, place)
-    spec = DatasetDirectory.open(place).spec
+    shutil.copytree(dataset, target)
+    spec = DatasetDirectory.open(target).spec
     for document in ("feature_spec.yaml", "schema.pbtxt", "metadata.json"):
-        (place / document).unlink(missing_ok=True)
+        (target / document).unlink(missing_ok=True)
     channels = {name: names for name, names in spec.channel_spec.items() if name != channel}
-    write_documents(place, replace(spec, channel_spec=channels))
-    return place
+    write_documents(target, replace(spec, channel_spec=channels))
+    return target
 
 
 @pytest.fixture(scope="module")
@@ -159,9 +159,9 @@ def test_bad_rows_end_the_run_with_file_and_row(config, sim_dataset, tmp_path):
         other = shutil.copytree(sim_dataset, tmp_path / column)
         values = table[column].to_pylist()
         values[33] = value
-        place = table.column_names.index(column)
+        index = table.column_names.index(column)
         array = pa.array(values, table.schema.field(column).type)
-        pq.write_table(table.set_column(place, column, array), other / part)
+        pq.write_table(table.set_column(index, column, array), other / part)
         with pytest.raises(MerlinSimError, match=f"part.2.parquet, row 34: column {column}"):
             run(config(dataset_dir=other))
 

@@ -114,8 +114,8 @@ def test_a_finished_run_is_evaluated_and_said_to_be_finished(config, trained, tm
     folder, result = trained
     saved = (folder / "saved/step-0000000010/SHA256SUMS").read_bytes()
     capfd.readouterr()
-    places = {"load_checkpoint_path": folder / "saved", "save_checkpoint_path": folder / "saved"}
-    again = run(config(**places, save_scores=True))
+    folders = {"load_checkpoint_path": folder / "saved", "save_checkpoint_path": folder / "saved"}
+    again = run(config(**folders, save_scores=True))
     said = capfd.readouterr().out
     assert "all 2 epochs are over, 10 steps done. Nothing is left to train" in said
     assert f"test_auc {result['test_auc']:.4f}" in said
@@ -225,9 +225,9 @@ def test_a_run_says_what_is_odd_of_its_data_and_its_directories(sim_dataset, tmp
     user = user_column(DatasetDirectory.open(dataset).schema)
     for path in sorted((dataset / "test").iterdir()):
         table = pq.read_table(path)
-        place = table.column_names.index(user)
+        index = table.column_names.index(user)
         nobody = pa.array(np.zeros(table.num_rows, np.int64))
-        pq.write_table(table.set_column(place, user, nobody), path)
+        pq.write_table(table.set_column(index, user, nobody), path)
     later = tmp_path / "saved/step-0000000900"
     later.mkdir(parents=True)
     options = {"global_batch_size": 300, "save_scores": True}

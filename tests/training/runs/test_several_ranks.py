@@ -154,9 +154,9 @@ def weights(folder, case):
         return newest.name, {name: arrays[name] for name in names}
 
 
-def assert_same_weights(one, many, case, place=None):
+def assert_same_weights(one, many, case, other=None):
     name, expected = weights(one, case)
-    other_name, received = weights(many, place or case)
+    other_name, received = weights(many, other or case)
     assert name == other_name == "step-0000000008"
     assert set(expected) == set(received)
     for key, array in expected.items():
@@ -343,7 +343,8 @@ def test_a_run_goes_on_with_other_ranks_and_another_plan(datasets, alone, two, t
     for step, values in {**begun, **ended}.items():
         assert values == pytest.approx(expected[step], rel=1e-4)
     aucs = [
-        entries(place, "result")[-1]["test_auc"] for place in (alone.folder / "goes on", tmp_path)
+        entries(directory, "result")[-1]["test_auc"]
+        for directory in (alone.folder / "goes on", tmp_path)
     ]
     assert aucs[1] == pytest.approx(aucs[0], abs=1e-3)
 

@@ -75,11 +75,11 @@ def test_a_full_disk_ends_the_command_with_one_line(sim_dataset, tmp_path):
 
 @pytest.mark.parametrize("shared", ["results", "saved"])
 def test_a_second_run_in_the_same_directory_is_refused(sim_dataset, tmp_path, shared):
-    places = {name: tmp_path / name for name in ("results", "saved")}
-    with run_in([places[shared]]):
-        words = command(sim_dataset, places["results"], "--save_checkpoint_path")
-        done = in_process.answer(*words[1:], str(places["saved"]))
+    folders = {name: tmp_path / name for name in ("results", "saved")}
+    with run_in([folders[shared]]):
+        words = command(sim_dataset, folders["results"], "--save_checkpoint_path")
+        done = in_process.answer(*words[1:], str(folders["saved"]))
     assert done.returncode == 2
-    assert f"{places[shared]}: expected a directory in which no other run" in done.stderr
+    assert f"{folders[shared]}: expected a directory in which no other run" in done.stderr
     assert f"process {os.getpid()} on " in done.stderr
     assert not list(tmp_path.glob("*/log.json")) and not list(tmp_path.glob("*/step-*"))

@@ -23,8 +23,8 @@ def config(small_run, validated, tmp_path):
     """An epoch is one step."""
 
     def make(**changes):
-        places = {"dataset_dir": validated, "save_checkpoint_path": tmp_path / "saved"}
-        return small_run(**{**places, "global_batch_size": 300, **changes})
+        indices = {"dataset_dir": validated, "save_checkpoint_path": tmp_path / "saved"}
+        return small_run(**{**indices, "global_batch_size": 300, **changes})
 
     return make
 

@@ -74,10 +74,10 @@ def test_measures_of_drawn_users_are_those_of_their_rows(measure):
     random = np.random.default_rng(3)
     for value in found:
         drawn = random.integers(0, 6, 6)
-        places = np.concatenate(
+        indices = np.concatenate(
             [np.flatnonzero((given.users == 7 + 3 * user) & chosen) for user in drawn]
         )
-        labels, scores = given.labels[places], given.scores[places]
+        labels, scores = given.labels[indices], given.scores[indices]
         apart = 1e-12 if measure == "auc" else 1e-6
         assert value == pytest.approx(by_rows(measure, labels, scores), abs=apart)
 

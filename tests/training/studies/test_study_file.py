@@ -80,16 +80,16 @@ def test_everything_wrong_is_said_at_once_and_other_files_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "place"),
+    ("text", "key"),
     [
         ("grid: {lr: [1]}\ngrid: {lr: [2]}", "study.yaml:3: grid"),
         ("search: {trials: 2, space: {lr: [1], lr: [2]}}", "study.yaml:2: search.space.lr"),
     ],
 )
-def test_what_stands_twice_is_refused_with_its_line(text, place, tmp_path):
+def test_what_stands_twice_is_refused_with_its_line(text, key, tmp_path):
     path = tmp_path / "study.yaml"
     path.write_text(f"datasets: {{a: b}}\n{text}")
-    with pytest.raises(SpecError, match=f"{place}: expected each key once"):
+    with pytest.raises(SpecError, match=f"{key}: expected each key once"):
         read_study(path)
 
 

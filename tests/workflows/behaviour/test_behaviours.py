@@ -56,8 +56,8 @@ def plain_samples(log, history=HISTORY, target=TARGET, longest=4, labelled=False
                 found.append((len(seen), (who, row.what, label, tuple(seen[-longest:]))))
             if row.did in history and not labelled:
                 seen.append(row.what)
-        for place, (before, sample) in enumerate(found):
-            if place == len(found) - 1:
+        for index, (before, sample) in enumerate(found):
+            if index == len(found) - 1:
                 samples["test"][sample] += 1
             elif before:
                 samples["train"][sample] += 1
@@ -164,8 +164,8 @@ def test_numbers_of_interactions_look_at_all_that_is_kept(make, files):
     for _, rows in of_user(some_log()):
         rows, seen, before = rows[rows["did"] != "hide"], [], 0.0
         targets = rows[rows["did"].isin(TARGET)].index
-        for place, row in rows.iterrows():
-            if row["did"] in TARGET and place == targets[-1]:
+        for index, row in rows.iterrows():
+            if row["did"] in TARGET and index == targets[-1]:
                 since = tuple(row["when"] - when for when in seen[-4:])
                 expected[row["spent"], before, since] += 1
             if row["did"] in HISTORY:

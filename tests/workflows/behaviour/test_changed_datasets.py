@@ -144,12 +144,12 @@ def test_whatever_a_workflow_says_is_loaded_or_refused(dataset, tmp_path_factory
             assert str(copy) in str(error)
 
 
-def at(place, cell):
+def at(index, cell):
     """The change of a column that puts ``cell`` into a row."""
 
     def change(column):
         cells = column.to_pylist()
-        cells[place] = cell
+        cells[index] = cell
         return pa.array(cells, column.type)
 
     return change

@@ -147,8 +147,8 @@ def test_rows_that_come_late_take_their_place_by_time(make, files):
         ordered = pd.concat([user[~late[user.index]], user[late[user.index]]])
         ordered = ordered.sort_values("when", kind="stable")
         prefixes = [
-            (what, ordered["what"].tolist()[max(0, place - 6) : place])
-            for place, what in enumerate(ordered["what"])
+            (what, ordered["what"].tolist()[max(0, index - 6) : index])
+            for index, what in enumerate(ordered["what"])
         ]
         assert (known[row.what_trgt], [known[item] for item in row.what_pos]) in prefixes
         checked += 1
@@ -195,7 +195,7 @@ def test_what_has_no_id_is_counted(make, files, old, monkeypatch):
 
 
 def test_histories_are_no_shorter_for_items_without_ids(make, files, old):
-    """What one run over both days leaves out takes no place of what it keeps."""
+    """What one run over both days leaves out crowds out nothing of what it keeps."""
     log = some_log()
     strange = log["when"].between(HALF - 20, HALF - 1) & (log.index % 3 > 0)
     log.loc[strange, "what"] += 1000

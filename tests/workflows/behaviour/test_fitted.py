@@ -57,7 +57,7 @@ def test_what_was_fitted_gives_the_rows_of_the_files(artefacts, events, dataset)
 def test_items_have_the_values_that_were_fitted_as_with_the_option(tmp_path, preprocess_log):
     """Prices rise in the log; what a fitted workflow makes has those that a servable knows."""
     (tmp_path / "price.yaml").write_text("features: {price: {type: number, of: item}}")
-    rows = [(who, what, place, 10 + place) for who in "uvw" for place, what in enumerate("abcab")]
+    rows = [(who, what, index, 10 + index) for who in "uvw" for index, what in enumerate("abcab")]
     log = pd.DataFrame(rows, columns=["who", "what", "when", "price"])
     log.to_parquet(tmp_path / "log.parquet")
     options = ("--shortest_sequence_for_user", 1, "--features", tmp_path / "price.yaml")

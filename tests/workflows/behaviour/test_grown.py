@@ -157,7 +157,9 @@ def test_items_have_what_is_known_of_them(old, grown):
         assert [genres[g] for g in row.genres] == [f"g{n % 3}", f"g{n // 10}"]
         np.testing.assert_allclose(row.look, np.array([1, n]) / np.hypot(1, n), rtol=1e-6)
     # Numbers keep the mean and the spread that they were fitted with.
-    learned = [number_records(read_workflow_document(place))["price"] for place in (old, new)]
+    learned = [
+        number_records(read_workflow_document(directory))["price"] for directory in (old, new)
+    ]
     assert learned[0] == learned[1]
     numbers = table["price"].to_numpy()
     np.testing.assert_allclose(numbers[: len(before)], before["price"], rtol=1e-6)
@@ -174,9 +176,9 @@ def test_known_items_take_the_prices_of_the_new_log_in_samples_and_in_the_table(
 
     def priced(items, prices, start):
         rows = [
-            (who, what, start + place * 10 + number, prices[what][place > 2])
+            (who, what, start + index * 10 + number, prices[what][index > 2])
             for number, who in enumerate(["u1", "u2", "u3"])
-            for place, what in enumerate(items)
+            for index, what in enumerate(items)
         ]
         log = pd.DataFrame(rows, columns=["who", "what", "when", "price"])
         return log.assign(land="l", brand="b")
@@ -199,8 +201,8 @@ def test_known_items_take_the_prices_of_the_new_log_in_samples_and_in_the_table(
     rows = pd.concat(pd.read_parquet(new / mapping) for mapping in ("train", "test"))
     assert len(rows) == 2 * 3 * 6
     for row in rows.itertuples():
-        place = len(row.what_pos)  # the second price of b is that of the place 4
-        assert row.price_trgt == then[keys[row.what_trgt]][place > 3]
+        index = len(row.what_pos)  # the second price of b is that of row 4
+        assert row.price_trgt == then[keys[row.what_trgt]][index > 3]
 
 
 def test_samples_are_those_of_the_new_log_and_the_dataset_says_what_it_grew_from(old, grown):

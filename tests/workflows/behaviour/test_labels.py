@@ -38,11 +38,11 @@ def plain_samples(log: pd.DataFrame, longest=4, shortest=3) -> dict[str, Counter
     """Who, what, label and history of each sample, as a person reads the rules."""
     samples = {"train": Counter(), "test": Counter()}
     for who, rows in kept(log, shortest).sort_values("when", kind="stable").groupby("who"):
-        for place, row in enumerate(rows.itertuples()):
+        for index, row in enumerate(rows.itertuples()):
             earlier = rows[(rows["when"] < row.when) & (rows["clicked"] == 1)]
             history = list(earlier["what"])
             sample = (who, row.what, row.clicked, tuple(history[-longest:]))
-            if place == len(rows) - 1:
+            if index == len(rows) - 1:
                 samples["test"][sample] += 1
             elif history:
                 samples["train"][sample] += 1

@@ -47,9 +47,9 @@ def plain_split(log, mapping_of) -> dict[str, Counter]:
     found = {}
     for who, rows in log.groupby("who"):
         items = rows["what"].tolist()
-        for place, when in enumerate(rows["when"]):
-            if place:
-                sample = (who, items[place], 1, tuple(items[:place]))
+        for index, when in enumerate(rows["when"]):
+            if index:
+                sample = (who, items[index], 1, tuple(items[:index]))
                 found.setdefault(mapping_of(who, when), Counter())[sample] += 1
     return found
 

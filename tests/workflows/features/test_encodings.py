@@ -269,14 +269,14 @@ def test_a_brand_that_first_stands_in_a_row_that_tests_is_told_nothing(log, run)
     """It was not fitted, so it has no id; days are those of the whole log whatever was fitted."""
     fitted = log.drop(log.groupby("who").tail(2).index)
     last = log.groupby("who").tail(1)
-    place = last.index[last["what"].isin(fitted["what"])][0]
-    log.assign(brand=log["brand"].where(log.index != place, 77)).to_parquet(
+    which = last.index[last["what"].isin(fitted["what"])][0]
+    log.assign(brand=log["brand"].where(log.index != which, 77)).to_parquet(
         run.directory / "new brand.parquet"
     )
     options = ("--label_column", "clicked", "--fit_on", "train")
     stored = run("new brand", *options, log="new brand.parquet")
-    row = raw_rows(stored, "test").set_index("who").loc[log.loc[place, "who"]]
-    assert row["what_trgt"] == log.loc[place, "what"] and np.isnan(row["brand_trgt"])
+    row = raw_rows(stored, "test").set_index("who").loc[log.loc[which, "who"]]
+    assert row["what_trgt"] == log.loc[which, "what"] and np.isnan(row["brand_trgt"])
     assert row["brand_popularity_trgt"] == 0
     assert row["brand_recency_trgt"] == pytest.approx(np.log1p(3650), rel=1e-6)
     table = pd.read_parquet(stored / "categories/what.parquet").set_index("key")

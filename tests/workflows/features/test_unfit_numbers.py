@@ -45,14 +45,14 @@ def log_of(prices):
 PRICES = [1.0, 2, 3, 4, 5, 6, 7, 8, 30, 3]
 
 
-def with_price(place, value):
-    return log_of([*PRICES[:place], value, *PRICES[place + 1 :]])
+def with_price(row, value):
+    return log_of([*PRICES[:row], value, *PRICES[row + 1 :]])
 
 
-@pytest.mark.parametrize(("place", "value"), [(3, -1.0), (8, -3.0)])
-def test_a_value_without_a_logarithm_is_a_bad_row(place, value, run):
-    with pytest.raises(MerlinSimError, match=f"log.csv, line {place + 2}: 'price': expected a num"):
-        run(with_price(place, value), LOGARITHM)
+@pytest.mark.parametrize(("row", "value"), [(3, -1.0), (8, -3.0)])
+def test_a_value_without_a_logarithm_is_a_bad_row(row, value, run):
+    with pytest.raises(MerlinSimError, match=f"log.csv, line {row + 2}: 'price': expected a num"):
+        run(with_price(row, value), LOGARITHM)
 
 
 def test_such_rows_are_left_out_and_counted(run):

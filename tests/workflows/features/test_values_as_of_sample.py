@@ -111,19 +111,19 @@ def test_each_sample_has_what_was_known_at_its_time(plain):
     rows = rows_of(plain[0])
     positives = rows[rows["label"] == 1].set_index("place")
     assert len(positives) == len(BY_HAND)
-    for place, (level, age, brand, price, hour, genres, look) in BY_HAND.items():
-        row = positives.loc[[place]].iloc[0]
-        assert (row["level"], row["age"]) == (level, age), place
+    for index, (level, age, brand, price, hour, genres, look) in BY_HAND.items():
+        row = positives.loc[[index]].iloc[0]
+        assert (row["level"], row["age"]) == (level, age), index
         bucket = "no_income" if age < 0 else f"bucket {int(age > 2.5)}"
-        assert row["income"] == bucket, place
-        assert (row["brand_trgt"], row["price_trgt"]) == (brand, price), place
-        assert row["weight_trgt"] == f"bucket {int(price > 4.5)}", place
+        assert row["income"] == bucket, index
+        assert (row["brand_trgt"], row["price_trgt"]) == (brand, price), index
+        assert row["weight_trgt"] == f"bucket {int(price > 4.5)}", index
         angle = np.sin(hour * 2 * np.pi / 24)
-        assert row["released_hour_sin_trgt"] == pytest.approx(angle, abs=1e-6), place
-        assert row["genres"] == genres, place
+        assert row["released_hour_sin_trgt"] == pytest.approx(angle, abs=1e-6), index
+        assert row["genres"] == genres, index
         np.testing.assert_allclose(row["look_trgt"], look, atol=1e-6)
-    for place, brands in BRANDS_OF_HISTORY.items():
-        assert positives.loc[[place]].iloc[0]["brand_pos"] == brands, place
+    for index, brands in BRANDS_OF_HISTORY.items():
+        assert positives.loc[[index]].iloc[0]["brand_pos"] == brands, index
 
 
 def brand_at(log, item, moment):
@@ -186,10 +186,10 @@ def test_nothing_of_a_row_that_tests_is_seen_in_training(run):
     changed.to_parquet(run.directory / "changed.parquet")
     rows = rows_of(run("split", "--test_from", "30", files=("changed.parquet",)))
     positives = rows[rows["label"] == 1].set_index("place")
-    for place in [("u1", 0), ("u1", 1), ("u2", 0), ("u2", 1)]:
-        row = positives.loc[[place]].iloc[0]
+    for index in [("u1", 0), ("u1", 1), ("u2", 0), ("u2", 1)]:
+        row = positives.loc[[index]].iloc[0]
         names = ["level", "age", "brand_trgt", "price_trgt"]
-        assert tuple(row[names]) == BY_HAND[place][:4], place
+        assert tuple(row[names]) == BY_HAND[index][:4], index
     for row in rows[rows["label"] == 0].to_dict("records"):
         who, before = row["place"]
         moment = sorted(log[log["who"] == who]["when"])[before]
@@ -235,9 +235,9 @@ def test_whole_histories_are_counted_with_the_values_of_their_own_times(run):
     """A sample's own value is compared with what the user's interactions had then."""
     brands = ["A", "A", "A", "C", "A", "B", "C"]  # of items y y x z y x z: x becomes B
     rows = [
-        (who, what, place * 10 + number, brand)
+        (who, what, index * 10 + number, brand)
         for number, who in enumerate(["u1", "u2", "u3"])
-        for place, (what, brand) in enumerate(zip("yyxzyxz", brands, strict=True))
+        for index, (what, brand) in enumerate(zip("yyxzyxz", brands, strict=True))
     ]
     log = pd.DataFrame(rows, columns=["who", "what", "when", "brand"])
     log.to_parquet(run.directory / "rebranded.parquet")

@@ -544,12 +544,12 @@ def test_ids_of_a_hash_are_refused(column, tmp_path):
 def test_keys_of_nvtabular_s_own_categorify_are_written(tmp_path):
     log, made = Dataset(some_log(), cpu=True), {}
     for kind in (ops.Categorify, nvt.ops.Categorify):
-        place = tmp_path / kind.__module__
-        ids = ["user", "item", "category"] >> kind(out_path=str(place / "keys"))
+        folder = tmp_path / kind.__module__
+        ids = ["user", "item", "category"] >> kind(out_path=str(folder / "keys"))
         group = ops.GroupHistories("user", "item", "time", fit_on="all")
         workflow = nvt.Workflow(ids + ["time"] >> group).fit(log)
-        ms.write_dataset(workflow, log, place / "made")
-        made[kind] = place / "made"
+        ms.write_dataset(workflow, log, folder / "made")
+        made[kind] = folder / "made"
     ours, theirs = made.values()
     for path in [*ours.glob("users/*.parquet"), *ours.glob("categories/*.parquet")]:
         assert pq.read_table(path).equals(pq.read_table(theirs / path.relative_to(ours))), path

@@ -24,8 +24,8 @@ def test_rows_are_as_the_spec_says(spec, tmp_path):
     one, other = (DatasetDirectory.open(tmp_path / name, model="dlrm") for name in ("one", "other"))
     train = pq.read_table(one.files("train")).to_pandas()
     assert len(train) == 70_000 and pq.read_metadata(one.files("test")[0]).num_rows == 30
-    for place, rows in enumerate((1, 40, 300)):
-        ids = train[f"category_{place}"]
+    for index, rows in enumerate((1, 40, 300)):
+        ids = train[f"category_{index}"]
         assert ids.min() == 0 and ids.max() == rows - 1 and ids.mode()[0] == 0
     assert set(train["clicked"]) == {0, 1} and 0.9 < train["number_2"].std() < 1.1
     assert train.equals(pq.read_table(other.files("train")).to_pandas())

@@ -127,7 +127,7 @@ def test_histories_are_chained_to_the_whole_one(tmp_path):
     assert "1 items are in no row: they get kind 1" in said  # item 2
     users_to_samples(DatasetDirectory.open(tmp_path / "users"), tmp_path / "back", Silence())
     for mapping in ("train", "test"):
-        stored, made = (positives_of(place / mapping) for place in (source, tmp_path / "back"))
+        stored, made = (positives_of(folder / mapping) for folder in (source, tmp_path / "back"))
         assert stored == made
 
 
@@ -148,8 +148,8 @@ def test_with_its_seed_users_and_samples_are_the_same_bytes(tmp_path):
     said = transcode(samples, again, 7)
     assert "8 users. Their samples are those of" in said and "negatives too" in said
     stored, made = (
-        pa.concat_tables(map(pq.read_table, sorted(place.glob("users/*"))))
-        for place in (users, again)
+        pa.concat_tables(map(pq.read_table, sorted(folder.glob("users/*"))))
+        for folder in (users, again)
     )
     assert stored.equals(made.select(stored.column_names))
     users_to_samples(DatasetDirectory.open(again), back, Silence())
@@ -300,10 +300,10 @@ def test_users_come_back_or_a_cut_history_repeats(histories):
     """Of few items histories repeat: then the order of samples is unknown, and never guessed."""
     rows = {"train": [], "test": []}
     for number, items in enumerate(histories, 1):
-        for place in range(1, len(items)):
-            seen = items[max(0, place - 3) : place]
-            mapping = "train" if place < len(items) - 1 else "test"
-            rows[mapping] += pairs(number, (items[place], seen))
+        for index in range(1, len(items)):
+            seen = items[max(0, index - 3) : index]
+            mapping = "train" if index < len(items) - 1 else "test"
+            rows[mapping] += pairs(number, (items[index], seen))
     rows["train"] += pairs(9, (1, [2]))
     with TemporaryDirectory() as name:
         source = write(Path(name) / "samples", rows["train"][::-1], rows["test"])

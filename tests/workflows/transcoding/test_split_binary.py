@@ -17,7 +17,7 @@ from merlin_sim.schemas.spec_file import read_spec
 from merlin_sim.workflows.transcoding.transcode import Transcoder
 
 ROWS, CARDINALITIES = 500, (126, 127, 70_000)
-COLUMNS = [f"category_{place}" for place in range(3)] + [f"number_{place}" for place in range(4)]
+COLUMNS = [f"category_{index}" for index in range(3)] + [f"number_{index}" for index in range(4)]
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +48,12 @@ def test_the_files_are_those_that_are_published(binary):
     label = np.fromfile(binary / "train/label.bin", np.bool_)
     np.testing.assert_array_equal(label, expected["clicked"])
     numbers = np.fromfile(binary / "train/numerical.bin", np.float16).reshape(ROWS, 4)
-    for place in range(4):
-        halves = expected[f"number_{place}"].astype(np.float16)
-        np.testing.assert_array_equal(numbers[:, place], halves)
-    for place, dtype in enumerate((np.int8, np.int16, np.int32)):
-        ids = np.fromfile(binary / f"train/cat_{place}.bin", dtype)
-        np.testing.assert_array_equal(ids, expected[f"category_{place}"])
+    for index in range(4):
+        halves = expected[f"number_{index}"].astype(np.float16)
+        np.testing.assert_array_equal(numbers[:, index], halves)
+    for index, dtype in enumerate((np.int8, np.int16, np.int32)):
+        ids = np.fromfile(binary / f"train/cat_{index}.bin", dtype)
+        np.testing.assert_array_equal(ids, expected[f"category_{index}"])
     spec = read_spec(binary / "feature_spec.yaml", model="dlrm")
     assert [chunk.type for chunk in spec.source_spec["test"]] == ["split_binary"] * 5
     assert spec.feature_spec["clicked"].dtype == "bool"

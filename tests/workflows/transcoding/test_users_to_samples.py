@@ -50,9 +50,9 @@ def test_what_cannot_be_is_refused_with_its_place(users, tmp_path):
             values[row[0]][row[1]] = value
         else:
             values[row] = value
-        place = table.column_names.index(column)
+        index = table.column_names.index(column)
         changed = pa.array(values, table.schema.field(column).type)
-        pq.write_table(table.set_column(place, table.schema.field(column), changed), users / name)
+        pq.write_table(table.set_column(index, table.schema.field(column), changed), users / name)
         with pytest.raises(MerlinSimError, match=message):
             transcode(users, tmp_path / "samples")
         assert not (tmp_path / "samples").exists()
@@ -74,11 +74,11 @@ def test_histories_of_other_types_are_the_same_ones(users, tmp_path):
     whole = write_users_dataset(tmp_path / "equal", [[[4, 4, 4]]])
     wanted = transcode(whole, tmp_path / "wanted") and rows_of(tmp_path / "wanted")
     table = pq.read_table(whole / USERS)
-    place = table.column_names.index("thing")
+    index = table.column_names.index("thing")
     values = table["thing"].combine_chunks().flatten()
     for number, kind in enumerate((pa.list_(pa.int32(), 4), pa.large_list(pa.uint16()))):
         stored = pa.array(values.to_numpy().reshape(-1, 4).tolist(), kind)
-        pq.write_table(table.set_column(place, "thing", stored), whole / USERS)
+        pq.write_table(table.set_column(index, "thing", stored), whole / USERS)
         transcode(whole, tmp_path / f"{number}")
         assert rows_of(tmp_path / f"{number}") == wanted
 
