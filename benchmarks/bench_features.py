@@ -1,4 +1,4 @@
-"""What features beside ids cost: `preprocess log --features`, and SIM's training step with them.
+"""What features without ids cost: `preprocess log --features`, and SIM's training step with them.
 
     .venv/bin/python benchmarks/bench_features.py [--rows 500000] [--rounds 3]
 
@@ -54,11 +54,11 @@ features:
   look: {type: vector, of: item, size: 64}
 """
 COLUMNS = ("--user_column", "who", "--item_column", "what", "--timestamp_column", "when")
-BESIDE = ("user_numerical", "target_item_numerical", "target_item_lists")
+NUMBERS_AND_LISTS = ("user_numerical", "target_item_numerical", "target_item_lists")
 
 
 def write_log(directory: Path, rows: int) -> None:
-    """Write the log, with and without features beside ids."""
+    """Write the log, with and without features that are no ids."""
     random = np.random.default_rng(0)
     users = rows // USERS_OF
     who = random.integers(0, users, rows)
@@ -117,9 +117,9 @@ def bench_preprocessing(recording: Recording, directory: Path, rows: int, rounds
 
 
 def bench_training(recording: Recording, dataset: DatasetDirectory, rounds: int) -> None:
-    """Train SIM with and without what stands beside ids, by turns."""
-    beside = {name for channel in BESIDE for name in dataset.channels.get(channel, ())}
-    kinds = {"ids alone": beside, "five numbers and a vector": {"genres"}, "and a list": set()}
+    """Train SIM with ids alone and with other features, by turns."""
+    columns = {name for channel in NUMBERS_AND_LISTS for name in dataset.channels.get(channel, ())}
+    kinds = {"ids alone": columns, "five numbers and a vector": {"genres"}, "and a list": set()}
     works, processor = {}, {name: [] for name in kinds}
     for kind, left_out in kinds.items():
         schema = Schema([column for column in dataset.schema if column.name not in left_out])

@@ -15,7 +15,7 @@ from ..foundation.hashing import WITHOUT_ID
 from ..foundation.in_xla import search_sorted
 from ..schemas.channels import NEGATIVE_HISTORY, POSITIVE_HISTORY
 from .draws import row_key, sample_key, user_key
-from .sample_columns import Ranks, SampleColumns
+from .sample_columns import SampleColumns, TimeIndices
 
 Batch = tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor]
 """Columns, labels and weights. A weight is 0 where there is no sample, and a mean over the batch is
@@ -48,7 +48,7 @@ class Users(NamedTuple):
     """[positions] By feature that belongs to the interaction. And by name, what not all have:
     ``seen``: how many of its user's history a sample sees (else all before it); ``label``: its
     label (else 1); ``now``: its time in seconds, where not every interaction is in a history;
-    ranks of its time (see :mod:`~.sample_columns`)."""
+    indices of its time (see :mod:`~.sample_columns`)."""
     more: dict[str, tf.Tensor]
     """By name, what not all have. [interactions] ``times``: when each was, in seconds.
     ``known``: ``row * (last item + 1) + item`` of all, ascending, where no negative may be an item
@@ -88,7 +88,7 @@ class BehaviourSamples(tf.Module):
                 ``interaction`` is the sample's index among all and the last slot is the positive.
                 Of users x candidates ``interaction * windows + positions - 1``, where
                 ``interaction`` is the first of so many positions. -1 for no row.
-            seeds: [2], uint64. Of the samples' draws, and of those beside positions.
+            seeds: [2], uint64. Of the samples' draws, and of those of negative histories.
         """
         if self.candidates == 1:
             return self.rows(users, entries, seeds)
@@ -114,7 +114,10 @@ class BehaviourSamples(tf.Module):
         user = self._numbers_of(users, row)
         numbered = position + _earlier(users, row)
         key = sample_key(user_key(seeds[0], user), numbered, label, negative)
-        ranks = {name: tf.gather(users.of_positions[name], interaction) for name in columns.moments}
+        time_indices = {
+            name: tf.gather(users.of_positions[name], interaction)
+            for name in columns.compared_times
+        }
         made = self._of_users(users, row, interaction, counts)
         if columns.reads_targets:
             target = tf.gather(users.targets, interaction)
@@ -122,15 +125,15 @@ class BehaviourSamples(tf.Module):
                 target = tf.where(is_own, target, self._draw(users, key, row))
             target = tf.where(counts, target, tf.zeros_like(target))
             made |= columns.of_targets(
-                target, ranks, lambda n: self._of_user(users, n, row, interaction)
+                target, time_indices, lambda n: self._of_user(users, n, row, interaction)
             )
-            made |= self._lifetime_counts(users, start, seen, target, ranks)
-        ranks = {name: rank[:, None] for name, rank in ranks.items()}
+            made |= self._lifetime_counts(users, start, seen, target, time_indices)
+        time_indices = {name: time_index[:, None] for name, time_index in time_indices.items()}
         index = seen[:, None] + tf.range(-width, 0, dtype=tf.int64)  # [rows, width]
         real = (index >= 0) & counts[:, None]
         if columns.asks_for(POSITIVE_HISTORY):
             items = _items(users, start, index, real)
-            made |= columns.of_histories(POSITIVE_HISTORY, items, ranks)
+            made |= columns.of_histories(POSITIVE_HISTORY, items, time_indices)
         if columns.asks_for(NEGATIVE_HISTORY):
             drawn = columns.negatives_read
             # The oldest position of a history has draw 1, the next one draw 2, and so on.
@@ -138,7 +141,7 @@ class BehaviourSamples(tf.Module):
             number = tf.range(width - drawn, width, dtype=tf.int64) - first + 1
             items = columns.items.draw(key[:, None], tf.maximum(number, 0))
             items = _padded(items, real[:, width - drawn :], width)
-            made |= columns.of_histories(NEGATIVE_HISTORY, items, ranks)
+            made |= columns.of_histories(NEGATIVE_HISTORY, items, time_indices)
         if columns.intervals:
             made[columns.intervals] = self._intervals(users, start, interaction, index, real)
         labels = tf.cast(tf.where(counts, label, tf.zeros_like(label)), columns.label_type)
@@ -175,7 +178,7 @@ class BehaviourSamples(tf.Module):
         label = _labels(users, interactions)
         numbered = position + _earlier(users, row)[:, None]
         targets = self._candidates(users, row, interactions, numbered, user_key(seeds[0], user))
-        # A sample that was not taken has no negatives drawn beside it.
+        # No negatives are drawn for a sample that was not taken.
         is_own = tf.one_hot(columns.of_position - 1, columns.of_position)
         weights = tf.maximum(tf.cast(label, tf.float32)[:, :, None], is_own)
         weights *= tf.cast(there, tf.float32)[:, :, None]  # [U, p, of_position]
@@ -187,22 +190,26 @@ class BehaviourSamples(tf.Module):
         )
         rows, targets = tf.broadcast_to(row[:, None], tf.shape(each)), tf.reshape(targets, shape)
         weights = tf.reshape(weights, shape)
-        ranks = {name: tf.gather(users.of_positions[name], each) for name in columns.moments}
+        time_indices = {
+            name: tf.gather(users.of_positions[name], each) for name in columns.compared_times
+        }
         made = self._of_users(users, row, each, counts)
-        made |= columns.of_targets(targets, ranks, lambda n: self._of_user(users, n, rows, each))
-        made |= self._lifetime_counts(users, start[:, None], seen_by, targets, ranks)
+        made |= columns.of_targets(
+            targets, time_indices, lambda n: self._of_user(users, n, rows, each)
+        )
+        made |= self._lifetime_counts(users, start[:, None], seen_by, targets, time_indices)
         # One position alone has its own time; of several ones no history is looked up in time.
-        ranks = {name: rank[:, :1] for name, rank in ranks.items()}
+        time_indices = {name: time_index[:, :1] for name, time_index in time_indices.items()}
         if columns.asks_for(POSITIVE_HISTORY):
             items = _items(users, start, index, real)
-            made |= columns.of_histories(POSITIVE_HISTORY, items, ranks)
+            made |= columns.of_histories(POSITIVE_HISTORY, items, time_indices)
         if columns.asks_for(NEGATIVE_HISTORY):
             drawn = min(length, columns.negatives_read + windows - 1)
-            beside = user_key(seeds[1], user)
+            negatives_key = user_key(seeds[1], user)
             newest = tf.maximum(index[:, length - drawn :], 0)
-            items = columns.items.draw(row_key(beside[:, None], newest, 0), 0)
+            items = columns.items.draw(row_key(negatives_key[:, None], newest, 0), 0)
             items = _padded(items, real[:, length - drawn :], length)
-            made |= columns.of_histories(NEGATIVE_HISTORY, items, ranks)
+            made |= columns.of_histories(NEGATIVE_HISTORY, items, time_indices)
         if columns.intervals:
             sees = (index[:, None] < seen[:, :, None]) & real[:, None]  # [U, p, S]
             sees &= index[:, None] >= seen[:, :, None] - width
@@ -272,16 +279,21 @@ class BehaviourSamples(tf.Module):
         return items.draw_unknown(key, is_known)
 
     def _lifetime_counts(
-        self, users: Users, start: tf.Tensor, seen: tf.Tensor, targets: tf.Tensor, ranks: Ranks
+        self,
+        users: Users,
+        start: tf.Tensor,
+        seen: tf.Tensor,
+        targets: tf.Tensor,
+        time_indices: TimeIndices,
     ) -> dict[str, tf.Tensor]:
         """How often what a sample sees of its user's whole history had the target's features.
 
-        ``start``, where the histories begin, broadcasts to ``targets``; ``seen`` and ``ranks``, of
-        the samples' times, have their shape.
+        ``start``, where the histories begin, broadcasts to ``targets``; ``seen`` and
+        ``time_indices`` have their shape.
         """
         made, span = {}, tf.size(users.items, tf.int64) + 1
         for name, feature in self.columns.lifetime_counts.items():
-            first = self.columns.feature_of(feature, targets, ranks) * span + start
+            first = self.columns.feature_of(feature, targets, time_indices) * span + start
             keys, wanted = users.more[OCCURRENCES.format(feature)], tf.stack([first, first + seen])
             found = search_sorted(keys, wanted)
             count = tf.where(targets > 0, found[1] - found[0], tf.zeros_like(targets, tf.int64))

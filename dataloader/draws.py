@@ -38,7 +38,7 @@ def fresh_seed(seed: int, epoch: int) -> int:
 
 
 def position_seed(seed: int) -> int:
-    """The seed of the items that are drawn beside positions, for all samples that see them."""
+    """The seed of negative histories' items, for all samples that see their positions."""
     return int(mix_arrays(np.array([POSITION_SALT], np.uint64) ^ np.uint64(seed))[0])
 
 

@@ -25,7 +25,7 @@ PIECES = 64
 
 
 @dataclass(frozen=True)
-class Window:
+class ShuffleWindow:
     """Consecutive rows of the epoch's sequence that become ``batches`` whole global batches."""
 
     index: int
@@ -101,7 +101,7 @@ class EpochPlan:
         full, rest = divmod(self.rows, self.global_batch_size)
         return full + (rest > 0 and not self.drop_last)
 
-    def windows(self, first_step: int = 0) -> Iterator[Window]:
+    def windows(self, first_step: int = 0) -> Iterator[ShuffleWindow]:
         """Cut the epoch into windows, leaving out those that end before ``first_step``."""
         size = self.global_batch_size
         full, rest = divmod(self.rows, size)
@@ -110,15 +110,15 @@ class EpochPlan:
             batches = min(self.window_batches, full - batch)
             index += 1
             if batch + batches > first_step:
-                yield Window(index, batch * size, batches, size)
+                yield ShuffleWindow(index, batch * size, batches, size)
         if rest and not self.drop_last and first_step <= full:
-            yield Window(index + 1, full * size, 1, rest)
+            yield ShuffleWindow(index + 1, full * size, 1, rest)
 
     def batch_rows(self, step: int) -> int:
         """Rows of the global batch of ``step``: the last one may be smaller."""
         return max(0, min(self.global_batch_size, self.rows - step * self.global_batch_size))
 
-    def rank_rows(self, window: Window, rank: int, size: int) -> RankRows:
+    def rank_rows(self, window: ShuffleWindow, rank: int, size: int) -> RankRows:
         """Say what ``rank`` of ``size`` reads of ``window``, and in what order it uses it."""
         low, high = slots(window.batch_rows, rank, size)
         if self.shuffle:
@@ -129,7 +129,7 @@ class EpochPlan:
         batches = [np.arange(i * taken, (i + 1) * taken) for i in range(window.batches)]
         return RankRows(spans, batches)
 
-    def _shuffled_rows(self, window: Window, low: int, high: int) -> RankRows:
+    def _shuffled_rows(self, window: ShuffleWindow, low: int, high: int) -> RankRows:
         spans: list[tuple[int, int]] = []
         columns: list[Rows] = []
         read = 0
@@ -159,14 +159,14 @@ class PlannedSteps(NamedTuple):
     """The first step."""
     indices: range
     """Whose rows they need: indices into the plan's order of parts."""
-    windows: list[Window]
+    windows: list[ShuffleWindow]
 
 
 def planned_steps(
     plan: EpochPlan, first_step: int, most_rows: int, fits: Callable[[range], bool]
 ) -> Iterator[PlannedSteps]:
     """Cut what is left of an epoch where ``most_rows`` or what fits the memory is reached."""
-    taken: list[Window] = []
+    taken: list[ShuffleWindow] = []
     for window in plan.windows(first_step):
         longer = [*taken, window]
         rows = sum(one.batches * one.batch_rows for one in longer)
@@ -178,13 +178,13 @@ def planned_steps(
         yield _planned(plan, taken)
 
 
-def _planned(plan: EpochPlan, windows: list[Window]) -> PlannedSteps:
+def _planned(plan: EpochPlan, windows: list[ShuffleWindow]) -> PlannedSteps:
     return PlannedSteps(
         windows[0].first_row // plan.global_batch_size, _indices(plan, windows), windows
     )
 
 
-def _indices(plan: EpochPlan, windows: Sequence[Window]) -> range:
+def _indices(plan: EpochPlan, windows: Sequence[ShuffleWindow]) -> range:
     last = windows[-1]
     stop = last.first_row + last.batches * last.batch_rows
     first, end = np.searchsorted(plan.part_starts, [windows[0].first_row, stop - 1], side="right")

@@ -147,7 +147,7 @@ def check_candidates(
         return
     of_position = layout.samples_per_position
     if candidates < 1 or candidates % of_position:
-        negatives = f"{of_position - 1} negatives" if of_position > 2 else "a twin"
+        negatives = f"{of_position - 1} negatives" if of_position > 2 else "a negative"
         number = f"multiple of {of_position}" if of_position > 2 else "even number"
         raise MerlinSimError(
             f"`candidates` should be a positive {number}, or 1 for plain rows: a position has a "

@@ -48,7 +48,7 @@ CHANGED = "changed"
 """Ranks of samples' times among the times of changes."""
 BY_SECONDS = COUNTED, DAY = "counted", "day"
 """The same among the times of counted interactions, and among all days from their first one on."""
-Ranks = Mapping[str, tf.Tensor]
+TimeIndices = Mapping[str, tf.Tensor]
 Rows = tuple[tf.Tensor, tf.Tensor]
 """Where the rows of ids begin, and where they end."""
 
@@ -58,31 +58,31 @@ class InTime:
 
     Args:
         ids: [rows] From 1, ascending.
-        ranks: [rows] Of their times, of one id ascending.
+        time_indices: [rows] Of their times, of one id ascending.
         times: How many times there are.
         last: The last id.
     """
 
-    def __init__(self, ids: Array, ranks: Array, times: int, last: int) -> None:
+    def __init__(self, ids: Array, time_indices: Array, times: int, last: int) -> None:
         self._span = times + 1
-        self._keys = tf.constant(ids * self._span + ranks)
+        self._keys = tf.constant(ids * self._span + time_indices)
         starts = np.searchsorted(ids, np.arange(last + 2))
         self._starts = tf.constant(starts, tf.int64)
 
-    def rows_before(self, ids: tf.Tensor, rank: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def rows_before(self, ids: tf.Tensor, time_index: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Where the rows of ids begin, and where those before a time end; int64."""
-        wanted = tf.cast(ids, tf.int64) * self._span + tf.cast(rank, tf.int64)
+        wanted = tf.cast(ids, tf.int64) * self._span + tf.cast(time_index, tf.int64)
         start = tf.gather(self._starts, ids)
         return start, tf.maximum(start, search_sorted(self._keys, wanted))
 
-    def ranks_of_rows(self, ids: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-        """The ranks of the times of rows, each of which is one of its id's; int64."""
+    def time_indices_of_rows(self, ids: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+        """The indices of the times of rows, each of which is one of its id's; int64."""
         return tf.gather(self._keys, rows) - tf.cast(ids, tf.int64) * self._span
 
     def all_before(self) -> Array:
-        """Count the rows of all ids before each rank of a time: [times + 1]."""
-        ranks = np.sort(self._keys.numpy() % self._span)
-        return np.searchsorted(ranks, np.arange(self._span))
+        """Count the rows of all ids before each time, by its index: [times + 1]."""
+        time_indices = np.sort(self._keys.numpy() % self._span)
+        return np.searchsorted(time_indices, np.arange(self._span))
 
     def has_rows(self, ids: tf.Tensor) -> tf.Tensor:
         """Whether ids have any row."""
@@ -103,13 +103,15 @@ class ItemFeature:
         if changes is not None:
             self._changes = changes[0], tf.constant(changes[1], dtype)
 
-    def __call__(self, items: tf.Tensor, ranks: Ranks) -> tf.Tensor:
-        """Look up items of any shape; ranks have that shape, or broadcast to it."""
+    def __call__(self, items: tf.Tensor, time_indices: TimeIndices) -> tf.Tensor:
+        """Look up items of any shape; time indices have that shape, or broadcast to it."""
         found = tf.gather(self._table, items)
         if self._changes is None:
             return found
         in_time, values = self._changes
-        start, stop = in_time.rows_before(items, tf.broadcast_to(ranks[CHANGED], tf.shape(items)))
+        start, stop = in_time.rows_before(
+            items, tf.broadcast_to(time_indices[CHANGED], tf.shape(items))
+        )
         # Before the first value was known, an item has that.
         known = tf.gather(values, tf.minimum(tf.maximum(start, stop - 1), len(values) - 1))
         changes = in_time.has_rows(items)
@@ -121,19 +123,19 @@ class ItemFeature:
 class SeenBefore:
     """A number made of what came of a target's feature before a sample."""
 
-    moment = COUNTED
+    compared_with = COUNTED
     """What samples' times are compared with."""
 
     def __init__(self, encoding: EncodingOf, in_time: InTime, taken: Array) -> None:
         self.feature = encoding.feature
         self._encoding, self._in_time = encoding, in_time
 
-    def __call__(self, ids: tf.Tensor, ranks: Ranks) -> tf.Tensor:
+    def __call__(self, ids: tf.Tensor, time_indices: TimeIndices) -> tf.Tensor:
         """Make the numbers of target ids of any shape."""
-        rank = tf.broadcast_to(ranks[self.moment], tf.shape(ids))
-        return self._made(ids, rank, self._in_time.rows_before(ids, rank))
+        time_index = tf.broadcast_to(time_indices[self.compared_with], tf.shape(ids))
+        return self._made(ids, time_index, self._in_time.rows_before(ids, time_index))
 
-    def _made(self, ids: tf.Tensor, rank: tf.Tensor, rows: Rows) -> tf.Tensor:
+    def _made(self, ids: tf.Tensor, time_index: tf.Tensor, rows: Rows) -> tf.Tensor:
         raise NotImplementedError
 
 
@@ -146,7 +148,7 @@ class Count(SeenBefore):
         most = int(np.diff(in_time._starts.numpy()).max(initial=0))
         self._logarithms = tf.constant(np.log1p(np.arange(most + 1)), tf.float32)
 
-    def _made(self, ids: tf.Tensor, rank: tf.Tensor, rows: Rows) -> tf.Tensor:
+    def _made(self, ids: tf.Tensor, time_index: tf.Tensor, rows: Rows) -> tf.Tensor:
         start, stop = rows
         return tf.gather(self._logarithms, stop - start)
 
@@ -158,9 +160,9 @@ class Popularity(SeenBefore):
         super().__init__(encoding, in_time, taken)
         self._all = tf.constant(in_time.all_before() + THOUSAND, tf.float64)
 
-    def _made(self, ids: tf.Tensor, rank: tf.Tensor, rows: Rows) -> tf.Tensor:
+    def _made(self, ids: tf.Tensor, time_index: tf.Tensor, rows: Rows) -> tf.Tensor:
         start, stop = rows
-        share = THOUSAND * tf.cast(stop - start, tf.float64) / tf.gather(self._all, rank)
+        share = THOUSAND * tf.cast(stop - start, tf.float64) / tf.gather(self._all, time_index)
         return tf.cast(tf.math.log1p(share), tf.float32)
 
 
@@ -171,7 +173,7 @@ class Share(SeenBefore):
         super().__init__(encoding, in_time, taken)
         self._taken = tf.constant(np.concatenate([[0], np.cumsum(taken)]), tf.float64)
 
-    def _made(self, ids: tf.Tensor, rank: tf.Tensor, rows: Rows) -> tf.Tensor:
+    def _made(self, ids: tf.Tensor, time_index: tf.Tensor, rows: Rows) -> tf.Tensor:
         start, stop = rows
         shown = tf.cast(stop - start, tf.float64)
         taken = tf.gather(self._taken, stop) - tf.gather(self._taken, start)
@@ -183,16 +185,16 @@ class Share(SeenBefore):
 class DaysSince(SeenBefore):
     """How many days ago it was shown last, on an earlier day; rows are days."""
 
-    moment = DAY
+    compared_with = DAY
 
     def __init__(self, encoding: EncodingOf, in_time: InTime, taken: Array) -> None:
         super().__init__(encoding, in_time, taken)
         self._logarithms = tf.constant(LOGARITHMS)
 
-    def _made(self, ids: tf.Tensor, rank: tf.Tensor, rows: Rows) -> tf.Tensor:
+    def _made(self, ids: tf.Tensor, time_index: tf.Tensor, rows: Rows) -> tf.Tensor:
         start, stop = rows
-        last = self._in_time.ranks_of_rows(ids, tf.maximum(stop - 1, 0))
-        days = tf.minimum(tf.cast(rank, tf.int64) - last, MOST_DAYS)
+        last = self._in_time.time_indices_of_rows(ids, tf.maximum(stop - 1, 0))
+        days = tf.minimum(tf.cast(time_index, tf.int64) - last, MOST_DAYS)
         return tf.gather(self._logarithms, tf.where(stop > start, days, MOST_DAYS))
 
 
@@ -211,7 +213,7 @@ def cross_ids(cross: CrossOf, ids: Sequence[tf.Tensor], dtype: tf.DType) -> tf.T
 
 
 @dataclass(frozen=True)
-class Moments:
+class ComparedTimes:
     """Times to compare those of samples with."""
 
     times: Array
@@ -224,8 +226,8 @@ class Moments:
         """How many there are."""
         return len(self.times)
 
-    def ranks(self, times: Array) -> Array:
-        """How many of them stand before each of some times."""
+    def indices(self, times: Array) -> Array:
+        """The index of each of some times: how many of them stand before it."""
         return np.searchsorted(self.times, times, self.side)  # type: ignore[call-overload,no-any-return]
 
 
@@ -238,15 +240,15 @@ class Days:
 
     @property
     def count(self) -> int:
-        """How many days are told apart: what is long after the last one is equally late."""
+        """How many days are distinguished: what is long after the last one is equally late."""
         return self.last - self.first + MOST_DAYS
 
-    def ranks(self, times: Array) -> Array:
-        """How many days after the first each of some times is."""
+    def indices(self, times: Array) -> Array:
+        """The index of each of some times: how many days after the first it is."""
         return np.clip(days_of(times) - self.first, 0, self.count)
 
 
-def read_changes(files: Mapping[str, Path], last: int) -> tuple[Moments, dict[str, Any]]:
+def read_changes(files: Mapping[str, Path], last: int) -> tuple[ComparedTimes, dict[str, Any]]:
     """Read the values of items in time: by column its rows, and the value of each."""
     tables = {name: _read(path, [ID, TIME, VALUE], last) for name, path in files.items()}
     times = np.unique(np.concatenate([np.asarray(table[TIME]) for table in tables.values()]))
@@ -259,40 +261,44 @@ def read_changes(files: Mapping[str, Path], last: int) -> tuple[Moments, dict[st
             values = np.asarray(values.flatten()).reshape(len(ids), -1)
         in_time = InTime(ids[order], at[order], len(times), last)
         found[name] = in_time, np.asarray(values)[order]
-    return Moments(times, "right"), found
+    return ComparedTimes(times, "right"), found
 
 
 def read_events(
     encodings: Mapping[str, EncodingOf], directory: Path, last_ids: Mapping[str, int]
-) -> tuple[dict[str, Moments | Days], dict[str, SeenBefore]]:
+) -> tuple[dict[str, ComparedTimes | Days], dict[str, SeenBefore]]:
     """Read the interactions that encodings count: by number, what makes it of them."""
     features = {encoding.events: encoding.feature for encoding in encodings.values()}
     columns = [ID, SECONDS, TAKEN]
     tables = {n: _read(directory / n, columns, last_ids[f]) for n, f in features.items()}
     times = np.unique(np.concatenate([np.asarray(table[SECONDS]) for table in tables.values()]))
     kinds = {name: ENCODINGS[encoding.kind] for name, encoding in encodings.items()}
-    compared: dict[str, Moments | Days] = {
-        COUNTED: Moments(times, "left"),
+    compared: dict[str, ComparedTimes | Days] = {
+        COUNTED: ComparedTimes(times, "left"),
         DAY: Days(*days_of(times[[0, -1]]).tolist()),
     }
     rows: dict[tuple[str, str], tuple[InTime, Array]] = {}
     found: dict[str, SeenBefore] = {}
     for name, encoding in encodings.items():
-        key = encoding.events, kinds[name].moment
+        key = encoding.events, kinds[name].compared_with
         if key not in rows:
             last = last_ids[encoding.feature]
-            rows[key] = _in_time(tables[encoding.events], compared[kinds[name].moment], last)
+            rows[key] = _in_time(tables[encoding.events], compared[kinds[name].compared_with], last)
         found[name] = kinds[name](encoding, *rows[key])
-    return {kind.moment: compared[kind.moment] for kind in kinds.values()}, found
+    return {kind.compared_with: compared[kind.compared_with] for kind in kinds.values()}, found
 
 
-def _in_time(table: pa.Table, moments: Moments | Days, last: int) -> tuple[InTime, Array]:
+def _in_time(
+    table: pa.Table, compared_times: ComparedTimes | Days, last: int
+) -> tuple[InTime, Array]:
     """The interactions with ids, and which of them were taken; of days one of each day."""
-    ids, at = np.asarray(table[ID]), moments.ranks(np.asarray(table[SECONDS]))
+    ids, at = np.asarray(table[ID]), compared_times.indices(np.asarray(table[SECONDS]))
     order = np.lexsort((at, ids))
-    if isinstance(moments, Days):
-        order = order[np.diff(ids[order] * moments.count + at[order], prepend=-1) > 0]
-    return InTime(ids[order], at[order], moments.count, last), np.asarray(table[TAKEN])[order]
+    if isinstance(compared_times, Days):
+        order = order[np.diff(ids[order] * compared_times.count + at[order], prepend=-1) > 0]
+    return InTime(ids[order], at[order], compared_times.count, last), np.asarray(table[TAKEN])[
+        order
+    ]
 
 
 def _read(path: Path, names: list[str], last: int) -> pa.Table:
@@ -323,7 +329,7 @@ class SampleColumns:
     user: str
     """The feature that identifies users."""
     users: tuple[str, ...]
-    """The user features, contexts and numbers beside them that are asked for."""
+    """The features and numbers of users, and contexts, that are asked for."""
     per_interaction: frozenset[str]
     """Those of them that belong to the interaction."""
     channels: Mapping[str, Mapping[int, str]]
@@ -353,7 +359,7 @@ class SampleColumns:
     """Numbers that count what a user did before, that are asked for: the feature's index."""
     crosses: Mapping[str, CrossOf]
     """Ids that are hashed of columns of users and targets, that are asked for."""
-    moments: Mapping[str, Moments | Days]
+    compared_times: Mapping[str, ComparedTimes | Days]
     """What samples' times are compared with, where features are those that were known then."""
     types: Mapping[str, tf.DType]
     """By column of ids, its type."""
@@ -389,11 +395,11 @@ class SampleColumns:
             table = pq.read_table(path, columns=list(dict.fromkeys(names)))
         check_items(path, table, layout.item_features, largest, layout.negatives)
         items = ItemTable(path)
-        moments: dict[str, Moments | Days] = {}
+        compared_times: dict[str, ComparedTimes | Days] = {}
         changes: dict[str, Any] = {}
         if layout.item_changes:
             files = {name: dataset.path / file for name, file in layout.item_changes.items()}
-            moments[CHANGED], changes = read_changes(files, largest[0])
+            compared_times[CHANGED], changes = read_changes(files, largest[0])
         item_columns = {
             name: ItemFeature(_by_item(items, column, spec.feature_spec[name]), kind, changed)
             for name, column in layout.item_columns.items()
@@ -406,7 +412,7 @@ class SampleColumns:
         if encodings:
             last = dict(zip(channels[TARGET_ITEM_FEATURES], largest, strict=True))
             by_seconds, counted = read_events(encodings, dataset.path, last)
-            moments |= by_seconds
+            compared_times |= by_seconds
         features = zip(layout.item_features, largest[1:], strict=True)
         return cls(
             label if label in asked else None,
@@ -437,7 +443,7 @@ class SampleColumns:
                 if name in asked
             },
             {name: cross for name, cross in layout.crosses.items() if name in asked},
-            moments,
+            compared_times,
             types,
             id_type(0),
         )
@@ -452,38 +458,40 @@ class SampleColumns:
         more = self.item_columns or self.encodings or self.lifetime_counts or self.crosses
         return bool(self.asks_for(TARGET_ITEM_FEATURES) or more)
 
-    def feature_of(self, index: int, items: tf.Tensor, ranks: Ranks) -> tf.Tensor:
+    def feature_of(self, index: int, items: tf.Tensor, time_indices: TimeIndices) -> tf.Tensor:
         """A feature of items, by its index among those of targets, as known at times; int64."""
-        found = self.features[index - 1](items, ranks) if index else items
+        found = self.features[index - 1](items, time_indices) if index else items
         return tf.cast(found, tf.int64)
 
-    def of_histories(self, channel: str, items: tf.Tensor, ranks: Ranks) -> dict[str, tf.Tensor]:
-        """The columns of histories; ``ranks``, of samples' times, broadcast to ``items``."""
+    def of_histories(
+        self, channel: str, items: tf.Tensor, time_indices: TimeIndices
+    ) -> dict[str, tf.Tensor]:
+        """The columns of histories; ``time_indices``, of samples, broadcast to ``items``."""
         return {
-            name: tf.cast(self.features[index - 1](items, ranks) if index else items, kind)
+            name: tf.cast(self.features[index - 1](items, time_indices) if index else items, kind)
             for index, name in self.channels[channel].items()
             for kind in [self.types[name]]
         }
 
     def of_targets(
-        self, items: tf.Tensor, ranks: Ranks, of_user: Callable[[str], tf.Tensor]
+        self, items: tf.Tensor, time_indices: TimeIndices, of_user: Callable[[str], tf.Tensor]
     ) -> dict[str, tf.Tensor]:
         """The columns of target items.
 
         Args:
             items: [samples], or [users, candidates]; 0 where there is none.
-            ranks: Of the samples' times, of a shape that broadcasts to that of the items.
+            time_indices: Of the samples, of a shape that broadcasts to that of the items.
             of_user: Gives the ids of a feature of users or contexts, of such a shape.
         """
         ids = {
-            name: self.features[index - 1](items, ranks) if index else items
+            name: self.features[index - 1](items, time_indices) if index else items
             for index, name in enumerate(self.targets)
         }
         asked = self.channels[TARGET_ITEM_FEATURES].values()
         made = {name: tf.cast(ids[name], self.types[name]) for name in asked}
-        made |= {name: feature(items, ranks) for name, feature in self.item_columns.items()}
+        made |= {name: feature(items, time_indices) for name, feature in self.item_columns.items()}
         for name, counted in self.encodings.items():
-            made[name] = counted(ids[counted.feature], ranks)
+            made[name] = counted(ids[counted.feature], time_indices)
         for name, cross in self.crosses.items():
             crossed = [ids[n] if n in ids else of_user(n) for n in cross.features]
             found = cross_ids(cross, crossed, self.types[name])

@@ -162,7 +162,7 @@ class SampleLoader(Loader):
         return Block(on_host, self.users.tensors(block))
 
     def seeds(self, plan: EpochPlan) -> tf.Tensor:
-        """Of the samples' draws, and of those beside positions."""
+        """Of the samples' draws, and of those of negative histories."""
         seed = self._directory.users.seed  # type: ignore[union-attr]
         seed = fresh_seed(seed, plan.epoch) if self.fresh_negatives else seed
         return tf.constant([seed, position_seed(seed)], tf.uint64)

@@ -123,7 +123,7 @@ class UserRows:
         assert layout is not None
         self.mapping = mapping
         self.layout: UsersLayout = layout
-        self.moments = {} if columns is None else columns.moments
+        self.compared_times = {} if columns is None else columns.compared_times
         self._of_items = columns
         self.lifetimes = {} if columns is None else columns.lifetime_counts
         reads_times = columns is not None and (columns.intervals or self._by_seconds)
@@ -168,15 +168,15 @@ class UserRows:
 
     @property
     def _by_seconds(self) -> list[str]:
-        """What of moments is made of times in seconds."""
-        return [name for name in BY_SECONDS if name in self.moments]
+        """The compared times that are made of times in seconds."""
+        return [name for name in BY_SECONDS if name in self.compared_times]
 
     @property
     def key(self) -> tuple[Any, ...]:
         """What distinguishes these users: the same of all mappings of the same files."""
         files = tuple((str(group.path), group.version) for group in self.groups)
-        moments = (*self.moments, *self.lifetimes)
-        return files, tuple(self._columns), moments, self.last_item, repr(self.layout)
+        compared_times = (*self.compared_times, *self.lifetimes)
+        return files, tuple(self._columns), compared_times, self.last_item, repr(self.layout)
 
     @property
     def schema(self) -> Schema:
@@ -188,23 +188,23 @@ class UserRows:
 
     @cached_property
     def _lists(self) -> list[str]:
-        changed_at = self.layout.changed_at if CHANGED in self.moments else None
+        changed_at = self.layout.changed_at if CHANGED in self.compared_times else None
         lists = [name for name in self.layout.lists if name != self.layout.changed_at]
         return [*lists, *filter(None, (self.times, changed_at))]
 
     @cached_property
     def _columns(self) -> list[str]:
-        once = (*self.largest, *self._positions, *self._beside_users)
+        once = (*self.largest, *self._positions, *self._user_columns)
         return list(dict.fromkeys([*once, *self._lists]))
 
     @property
-    def _beside_users(self) -> list[str]:
-        """What is known of each user beside the features."""
+    def _user_columns(self) -> list[str]:
+        """The columns of one value per user that are no features."""
         return [*filter(None, (self.layout.samples_before, self.layout.user_hash))]
 
     @property
     def bytes_of_interaction(self) -> int:
-        """What one takes on the device: its item, whose it is, and what stands beside it."""
+        """What one takes on the device: its item, whose it is, and its columns."""
         more = len(self._lists) - 1 + len(self._by_seconds) + len(self.lifetimes)
         more += self.layout.negatives_not_in_history
         return BYTES_OF_INTERACTION + 8 * more
@@ -212,7 +212,7 @@ class UserRows:
     @property
     def bytes_of_user(self) -> int:
         """What a user takes there: where the interactions begin, and what features there are."""
-        once = len(self.largest) - len(self.layout.per_interaction) + len(self._beside_users)
+        once = len(self.largest) - len(self.layout.per_interaction) + len(self._user_columns)
         return 8 * (2 + once)
 
     def read(self, numbers: Sequence[int]) -> UserBlock:
@@ -306,14 +306,16 @@ class UserRows:
         check.positions(stored, found.starts)
         more = {}
         of_positions = {name: values[name] for name in layout.per_interaction}
-        if CHANGED in self.moments:
-            of_positions[CHANGED] = self.moments[CHANGED].ranks(values[layout.changed_at or ""])
+        if CHANGED in self.compared_times:
+            of_positions[CHANGED] = self.compared_times[CHANGED].indices(
+                values[layout.changed_at or ""]
+            )
             if self.lifetimes:
                 more[CHANGED] = of_positions[CHANGED]
         if self.times is not None:
             of_positions[NOW] = more[TIMES] = values[self.times].astype(np.float64, copy=False)
         for name in self._by_seconds:
-            of_positions[name] = self.moments[name].ranks(more[TIMES])
+            of_positions[name] = self.compared_times[name].indices(more[TIMES])
         beside = {EARLIER: layout.samples_before, HASH: layout.user_hash}
         more |= {name: single[column] for name, column in beside.items() if column is not None}
         targets = items

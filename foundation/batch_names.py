@@ -18,6 +18,6 @@ HISTORY_END = "history_end"
 """[users, windows], whole numbers, in a batch of users x candidates: a candidate sees the positions
 before its end, as many as a history of the dataset has at most, never one at or after it. Each
 window is of as many candidates, those that follow each other: one each where there are as many
-windows as candidates, two where a positive and its twin see the same. A batch with this column may
-have fillers, candidates of weight 0, where a user has fewer than others.
+windows as candidates, two where a positive and its negative see the same. A batch with this column
+may have fillers, candidates of weight 0, where a user has fewer than others.
 """

@@ -23,7 +23,7 @@ TWIN_SALT = np.uint64(0x7713)
 CROSS_SALT = 0xC205
 UNIT = 1.0 / (1 << 53)
 WITHOUT_ID = 1 << 40
-"""What tells a user without an id apart is a number from here on; no id is so large."""
+"""A user without an id is numbered from here on; no id is so large."""
 
 
 @numba.njit(cache=True, nogil=True)

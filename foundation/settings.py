@@ -15,7 +15,7 @@ from .exceptions import MerlinSimError
 
 @dataclass(frozen=True)
 class Setting:
-    """Help, choices and bounds of a setting, beside its name, type and default."""
+    """Help, choices and bounds of a setting, which also has a name, a type and a default."""
 
     help: str
     """Its line in the help of the command line."""

@@ -35,13 +35,13 @@ from typing import Any
 
 from ..foundation.stub import import_name, imports_of
 
-_PLACES = imports_of(__file__)
+_MODULE_OF = imports_of(__file__)
 
-__all__ = list(_PLACES)
+__all__ = list(_MODULE_OF)
 
 
 def __getattr__(name: str) -> Any:
-    return import_name(name, _PLACES, __name__)
+    return import_name(name, _MODULE_OF, __name__)
 
 
 def __dir__() -> list[str]:

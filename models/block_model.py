@@ -23,7 +23,7 @@ from ..schemas.dataset import DatasetDirectory
 from .blocks.checks import OptionError, check_choice
 from .blocks.embeddings.feature_embedding import FeatureEmbedding, given_tables, tables_config
 from .blocks.embeddings.left_padding import LeftPadding
-from .blocks.embeddings.spread_tables import check_whole
+from .blocks.embeddings.sharded_tables import check_whole
 from .blocks.serialization import schema_from, schema_json
 from .losses import LossMeans
 from .options import CheckedOptions
@@ -39,7 +39,7 @@ from .trainable_model import TrainableModel
 
 
 def with_one_target(schema: Schema, label: str | None = None) -> Schema:
-    """Leave out the other targets of a schema, which are for the outputs beside.
+    """Leave out the other targets of a schema, which are for other outputs.
 
     >>> from merlin.schema import ColumnSchema
     >>> bought = ColumnSchema("bought", tags=[Tags.TARGET, Tags.BINARY_CLASSIFICATION])
@@ -76,7 +76,7 @@ class ColumnsBlock(Block, Generic[AnyOptions]):
     """
 
     part_names: ClassVar[tuple[str, ...]] = ("tables", "label")
-    """What is passed in beside schema and options."""
+    """What is passed in besides schema and options."""
     options_type: ClassVar[type[Any]]
     is_input: ClassVar[bool] = True  # Merlin's mark of a block that takes columns
     channels: Any
@@ -124,7 +124,7 @@ class ColumnsBlock(Block, Generic[AnyOptions]):
         """Find the columns of each channel, of a schema with one target.
 
         Returns:
-            What has ``label``, ``served``, ``inputs`` and ``schema`` beside the family's own.
+            What has ``label``, ``served``, ``inputs`` and ``schema`` besides the family's own.
         """
         raise NotImplementedError
 
@@ -181,7 +181,7 @@ class BlockModel(TrainableModel):
     It is ``mm.Model(block, mm.BinaryOutput(label))`` with the same weights. ``predict`` gives the
     click probability, [batch, 1], float32.
 
-    A subclass has ``forward`` and ``compute_step`` beside the names below.
+    A subclass has ``forward`` and ``compute_step`` besides the names below.
 
     Args:
         schema: The Merlin schema of the dataset, label included.
@@ -231,7 +231,7 @@ class BlockModel(TrainableModel):
 
     @staticmethod
     def inner_losses_of(body: Any) -> tuple[str, ...]:
-        """Return the names of the losses beside that of the logit."""
+        """Return the names of the losses besides that of the logit."""
         return ()
 
     @classmethod

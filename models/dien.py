@@ -11,7 +11,7 @@ from .blocks.attention import TargetAttention
 from .blocks.recurrence import AuxiliaryLogits, AuxiliaryNetwork, Evolution, InterestEvolution
 from .blocks.search.history_split import HistorySplit
 from .blocks.serialization import register_block
-from .blocks.shapes import as_rows, beside_candidates, gather_or_zero, is_one, sharing_of, sizes
+from .blocks.shapes import as_rows, gather_or_zero, is_one, repeat_per_candidate, sharing_of, sizes
 from .interest_block import InterestBlock, InterestModel
 from .interest_channels import Features
 from .losses import Outputs
@@ -98,7 +98,7 @@ def auxiliary_of_samples(
         of_windows, pairs = in_span, in_span[..., 1:] - 1
         logits = AuxiliaryLogits(*(as_rows(gather_or_zero(part, pairs)) for part in logits))
     sharing = sharing_of(evolution.final_state, of_windows)
-    return AuxiliaryLogits(*(beside_candidates(part, sharing) for part in logits))
+    return AuxiliaryLogits(*(repeat_per_candidate(part, sharing) for part in logits))
 
 
 def attend_to_short(

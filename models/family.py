@@ -36,7 +36,7 @@ ATTENTION = "_attention"
 one that says what is taken of them."""
 
 METRICS = ("auc", "exact_auc", "log_loss", "gauc", "calibration_error")
-"""What is known of every family's test data, where the dataset tells users apart."""
+"""What is known of every family's test data, where the dataset identifies users."""
 
 
 def described_by(options: type[Any]) -> dict[str, str]:
@@ -83,7 +83,7 @@ class Preset:
     """A named set of settings and options, for what the published defaults are not made for."""
 
     values: Mapping[str, Any]
-    """By name, as a config file has them; what is given beside a preset wins."""
+    """By name, as a config file has them; what is given besides a preset wins."""
     help: str
     """Its text on the command line."""
     with_validation: Mapping[str, Any] = field(default_factory=dict)

@@ -21,7 +21,7 @@ from .blocks.history_counts import BINS, HistoryCounts, HistorySimilarity
 from .blocks.history_prototypes import HistoryPrototypes
 from .blocks.mlp import HiddenLayers
 from .blocks.search.history_split import HistorySplit, SplitHistory
-from .blocks.shapes import as_rows, beside_candidates, repeat_candidates, sizes
+from .blocks.shapes import as_rows, repeat_candidates, repeat_per_candidate, sizes
 from .composed_model import join_step, weigh_composed_models
 from .family import ATTENTION
 from .interest_channels import Channels, Features
@@ -254,11 +254,11 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
         return int(counts + lists + numbers)
 
     def further(self, features: Features, vectors: Mapping[str, Any]) -> list[tf.Tensor]:
-        """Return what the last classifier alone reads of the candidates beside their vectors.
+        """Return what the last classifier alone reads of the candidates besides their vectors.
 
         How often and how recently their features occur, how many positions are how similar, and
         what the history's summary has, if the model reads it; of their lists the mean of each one's
-        vectors; their numbers, and those beside the user.
+        vectors; their numbers, and those of the user.
 
         Returns:
             Parts of [users, candidates, dim]; none where the data has no such features.
@@ -303,15 +303,17 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
         """Put candidates' vectors, and their user's, side by side: [samples, all dims]."""
         candidates = sizes(parts[0])[1]
         user = [vectors[name] for name in self.channels.user]
-        rows = [as_rows(v) if v.shape.rank == 3 else beside_candidates(v, candidates) for v in user]
+        rows = [
+            as_rows(v) if v.shape.rank == 3 else repeat_per_candidate(v, candidates) for v in user
+        ]
         return tf.concat([*(as_rows(part) for part in parts), *rows], axis=-1)
 
 
 class InterestModel(BlockModel):
     """A model that ``compile`` and ``fit``, as they are, train by the published objective.
 
-    That has losses beside that of the evaluated logit (the first stage's, the auxiliary network's);
-    at inference nothing of it is computed, and the negative histories need not be there.
+    That has losses besides that of the evaluated logit (the first stage's, the auxiliary
+    network's); at inference none of them is computed, and no negative histories are needed.
     """
 
     body_type: ClassVar[type[InterestBlock[Any]]]
@@ -320,7 +322,7 @@ class InterestModel(BlockModel):
 
     @staticmethod
     def inner_losses_of(body: Any) -> tuple[str, ...]:
-        """Return the names of the losses beside that of the logit."""
+        """Return the names of the losses besides that of the logit."""
         return StepLosses._fields[1:] if body.has_auxiliary_loss else ()
 
     @property

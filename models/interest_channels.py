@@ -57,7 +57,7 @@ class Features(NamedTuple):
     """Lists of the candidates, ids without an order, each [users, candidates, length], 0 where
     a list has ended."""
     user_numbers: tf.Tensor | None = None
-    """Numbers beside the user, vectors too, side by side: [users, 1, numbers], float32; or
+    """Numbers of the user, vectors too, side by side: [users, 1, numbers], float32; or
     [users, candidates, numbers], where some belong to the interaction."""
     target_numbers: tf.Tensor | None = None
     """The candidates', likewise: [users, candidates, numbers], float32."""
@@ -106,7 +106,7 @@ class Channels:
     target_lists: tuple[str, ...] = ()
     """Columns of lists of ids of the target item."""
     user_numerical: tuple[str, ...] = ()
-    """Columns of numbers, and of vectors, beside the user."""
+    """Columns of numbers, and of vectors, of the user."""
     target_numerical: tuple[str, ...] = ()
     """Columns of numbers, and of vectors, of the target item."""
 
@@ -167,7 +167,7 @@ class Channels:
 
     @property
     def inputs(self) -> Schema:
-        """The schema of what training reads beside the label."""
+        """The schema of what training reads besides the label."""
         names = {*self.served, *self.negative}
         return self.schema.select_by_name([n for n in self.schema.column_names if n in names])
 

@@ -167,7 +167,7 @@ class StepLosses(NamedTuple):
 
 
 EVALUATED_SHARE = 0.5
-"""Weight of the evaluated logit's cross-entropy beside a first stage; the first has the rest."""
+"""Weight of the evaluated logit's cross-entropy; a first stage has the rest."""
 
 PUBLISHED = EvaluatedLoss()
 """Binary cross-entropy, with its published weight."""
@@ -181,7 +181,7 @@ def evaluated_share(outputs: Outputs) -> float:
 def inner_losses(
     outputs: Outputs, labels: tf.Tensor, sample_weight: tf.Tensor | None = None
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the losses beside the evaluated logit's: stage one's weighted share, and auxiliary."""
+    """Return the losses of other logits: stage one's weighted share, and auxiliary."""
     stage_one = auxiliary = tf.constant(0.0)
     if outputs.stage_one_logits is not None:
         cross_entropy = binary_cross_entropy(labels, outputs.stage_one_logits, sample_weight)

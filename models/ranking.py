@@ -13,7 +13,7 @@ from ..schemas.channels import CATEGORICAL, LABEL, NUMERICAL, PLAIN_ROWS
 from .block_model import BlockModel, ColumnsBlock
 from .blocks.checks import OptionError
 from .blocks.embeddings.left_padding import LeftPadding
-from .blocks.embeddings.spread_tables import current_spread
+from .blocks.embeddings.sharded_tables import current_sharding
 from .blocks.interactions import CrossLayers, DotInteraction, number_of_pairs
 from .blocks.mlp import ReLULayers, published_dense
 from .blocks.serialization import register_block
@@ -102,8 +102,8 @@ class RankingBlock(ColumnsBlock[AnyRankingOptions]):
             parsed.bottom_mlp_dims if self.channels.numerical else (), dtype=policy, name="bottom"
         )
         self.top = ReLULayers(parsed.top_mlp_dims[:-1], dtype=policy, name="top")
-        spread = current_spread()
-        self._compiles = spread is not None and spread.compiles
+        sharding = current_sharding()
+        self._compiles = sharding is not None and sharding.compiles
         self._graphs = Graphs()
         self.make_blocks()
 

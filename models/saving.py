@@ -18,7 +18,7 @@ from ..parallel.checkpoints.checkpoint_files import MANIFEST, CheckpointError, S
 from ..parallel.checkpoints.checkpoint_store import CheckpointStore
 from ..parallel.ranks import collectives
 from .blocks.checks import OptionError
-from .blocks.embeddings.spread_tables import TablePart, table_parts
+from .blocks.embeddings.sharded_tables import TablePart, table_parts
 
 OTHER_ENDINGS = (".keras", ".h5", ".hdf5")
 """What makes Keras write one file in a form of its own, which cannot hold these models."""

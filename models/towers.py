@@ -166,7 +166,7 @@ class TwoTowerBlock(ColumnsBlock[TwoTowerOptions]):
         of_candidates = any(ids.shape.rank == 2 for ids in features.user.values())
         if of_candidates or (numbers is not None and (numbers.shape[1] or 1) > 1):
             raise OptionError(
-                "Features of users, contexts and the numbers beside them should be [users]: a user "
+                "Features and numbers of users, and contexts, should be [users]: a user "
                 "has one vector for all candidates. Received: some of [users, candidates]."
             )
         history = tf.concat([vectors[name] for name in self.channels.positive], axis=-1)

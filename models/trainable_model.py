@@ -21,12 +21,12 @@ from ..parallel.ranks import collectives
 from ..parallel.steps.dropout_seeds import DropoutSeeds
 from ..parallel.steps.fused import MANY_SAMPLES
 from ..parallel.steps.loss_scale import LossScale
-from ..parallel.steps.optimizers import HeldRows, find_optimizer, rate_variable
+from ..parallel.steps.optimizers import ScaledRows, find_optimizer, rate_variable
 from ..parallel.steps.sample_batch import SampleBatch, mean_over_counted
 from ..parallel.steps.table_rows import TableGradient
 from ..parallel.steps.train_step import TrainStep, batch_spec, counted_samples
 from .blocks.checks import OptionError
-from .blocks.embeddings.spread_tables import own_variables, table_parts
+from .blocks.embeddings.sharded_tables import own_variables, table_parts
 from .compiled_metrics import MetricsOverRanks, give_users, read_metrics, require_users_together
 from .loader_steps import Executed, FitProgress, Graphs, LoaderSteps, StepsDone, nth
 from .losses import EvaluatedLoss, LossMeans, read_loss
@@ -156,7 +156,7 @@ class TrainableModel(mm.Model):
         self._graphs = Graphs()
         self._done = StepsDone()
 
-    def _make_step(self, held: HeldRows | None = None) -> TrainStep:
+    def _make_step(self, scaled: ScaledRows | None = None) -> TrainStep:
         return TrainStep(
             self,
             self.optimizer,
@@ -166,7 +166,7 @@ class TrainableModel(mm.Model):
             self._fp16_compression,
             self._dense_tables,
             own_variables(self),
-            held,
+            scaled,
             TableGradient.WHOLE_TABLE if self._is_one_program else None,
             self._is_one_program,
         )
@@ -506,7 +506,7 @@ class TrainableModel(mm.Model):
             self._class_weight = tf.constant([weights[c] for c in range(len(weights))], tf.float32)
 
     def _prepare(self) -> None:
-        """Make what a step needs beside the model."""
+        """Make what a step needs besides the model."""
         self._build_metrics()  # so that a callback can restore them
         self._dropout_seeds = DropoutSeeds(self.layers, collectives.joined().rank)
 
@@ -526,10 +526,10 @@ class TrainableModel(mm.Model):
         schema = getattr(getattr(self, "body", None), "schema", None)
         return None if schema is None else user_column(schema)
 
-    def hold_rows(self, held: HeldRows) -> None:
+    def scale_rows(self, scaled: ScaledRows) -> None:
         """Let rows of tables move by a part only, from the next step on."""
         self._is_one_program = False
-        self._step = self._make_step(held)
+        self._step = self._make_step(scaled)
         self._graphs = Graphs()
 
     def start_at(self, epoch: int, step: int, steps: int) -> None:

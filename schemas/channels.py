@@ -39,13 +39,13 @@ class Channel:
     """Whether each feature is ids, with a cardinality, looked up in a table."""
 
     takes_vectors: bool = False
-    """Whether a feature may be a vector of one length, beside one number."""
+    """Whether a feature may be a vector of one length, not only one number."""
 
     is_pooled: bool = False
     """Whether each feature is a list of ids without an order, whose vectors become their mean."""
 
     tags: tuple[str, ...] = ()
-    """Merlin's tags of each of its columns, beside the channel's name."""
+    """Merlin's tags of each of its columns, besides the channel's name."""
 
     first_tags: tuple[str, ...] = ()
     """Merlin's tags of its first column alone."""
@@ -59,7 +59,7 @@ class Channel:
     """Whether its tags match a list column too, which the contract then refuses by its shape."""
 
     aligned_with: str | None = None
-    """The channel of lists beside whose positions the positions of its lists stand."""
+    """The channel whose lists have the same positions as its lists."""
 
     missing: str = ""
     """The message for a schema in which no column is of this channel."""

@@ -19,8 +19,8 @@ def fingerprint(dataset: DatasetDirectory) -> str:
     """
     digest = hashlib.sha256(json.dumps(_contents(dataset), sort_keys=True).encode())
     files = [(named.mapping, named.name) for named in named_files(dataset.spec)]
-    beside = () if dataset.users is None else dataset.users.files
-    for mapping, name in [*files, *(("", name) for name in beside)]:
+    of_users = () if dataset.users is None else dataset.users.files
+    for mapping, name in [*files, *(("", name) for name in of_users)]:
         file = dataset.path / name
         try:
             with open(file, "rb") as stream:

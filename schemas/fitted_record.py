@@ -34,7 +34,7 @@ OF_HISTORIES = {
     "history": ({"longest": int, "times": str, "files": {ANY: str}}, NOTHING),
     "grown_from": ({"fingerprint": str, "sizes": {ANY: int}}, NOTHING),
 }
-"""What a workflow of behaviour has beside."""
+"""What a workflow of behaviour also has."""
 CONFIG = {
     "columns": dict,
     "features": (dict, NOTHING),

@@ -22,7 +22,7 @@ COUNT = "count"
 SHOWN = "shown"
 """How often it was taken or shown: in a fitted workflow's table, where encodings need it."""
 OWN_COLUMNS = (ID, KEY, COUNT, SHOWN)
-"""What a table of items has beside features, none of which may be called like that."""
+"""What a table of items has besides features, none of which may be called like that."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def read_vocabulary(path: Path, columns: list[str]) -> pa.Table:
 def _rows(
     path: Path, name: str, width: int, dtype: np.dtype[Any], stamp: tuple[int, int, int]
 ) -> npt.NDArray[Any]:
-    """What stands beside each id; a file is known by its stamp, as another may replace it."""
+    """The columns of each id; a file is known by its stamp, as another may replace it."""
     table = read_vocabulary(path, list(dict.fromkeys([ID, name])))
     column, ids = table[name].combine_chunks(), np.asarray(table[ID])
     rows = np.zeros((table.num_rows + 1, width), dtype)

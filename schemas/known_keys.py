@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 CATEGORIES = "categories"
 WORKFLOW = "workflow.json"
 FITTED = "fitted"
-"""What stands in a note, beside the domains, for the fitted numbers of a workflow."""
+"""What stands in a note, besides the domains, for the fitted numbers of a workflow."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The layout with one row per user: what its spec says beside the features of its samples.
+"""The layout with one row per user: what its spec says besides the features of its samples.
 
 A dataset of this layout describes the same features and channels as one of samples. Its chunks
 are of the type ``users``: their files hold, of each user, the user features, the items of all
@@ -188,7 +188,7 @@ class UsersLayout:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The files beside those of users, relative to the dataset directory."""
+        """The files besides those of users, relative to the dataset directory."""
         events = dict.fromkeys(encoding.events for encoding in self.encodings.values())
         return (self.item_table, *self.item_changes.values(), *events)
 

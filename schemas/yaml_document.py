@@ -84,7 +84,7 @@ def read_yaml(path: Path) -> tuple[Node | None, list[Problem]]:
     try:
         _look_through(text)
         root: Any = yaml.compose(text, Loader=_LOADER)
-        reader = _Reader(name, problems)
+        reader = _ValueReader(name, problems)
         return Node(reader.read(root, ()), reader.lines), problems
     except _Refusal as refusal:
         problems.append(Problem(name, (), refusal.expected, refusal.received, refusal.line))
@@ -126,7 +126,7 @@ def _look_through(text: str) -> None:
         raise _Refusal(1, "a YAML mapping", "an empty file")
 
 
-class _Reader:
+class _ValueReader:
     """Makes plain values of libyaml's nodes; an alias is read again wherever it stands."""
 
     def __init__(self, file: str, problems: list[Problem]) -> None:

@@ -198,7 +198,7 @@ class Appends:
         given = item if isinstance(item, dict) else {first: item}
         if not set(self._needed) <= set(given) <= set(self._items):
             raise RequestError(
-                f"item: expected {', '.join(map(repr, self._needed))} and nothing beside "
+                f"item: expected {', '.join(map(repr, self._needed))} and nothing besides "
                 f"{', '.join(self._items)}, received {json.dumps(item):.100}"
             )
         for name, key in given.items():

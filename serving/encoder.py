@@ -186,8 +186,8 @@ class EventEncoder:
         (fields,) = self.with_histories([fields])
         if isinstance(fields, Exception):
             raise fields
-        beside = (self.numbers.user_fields, self.numbers.item_fields)
-        event = parse_event(fields, self.columns, self.limits, beside, self.times)
+        more_fields = (self.numbers.user_fields, self.numbers.item_fields)
+        event = parse_event(fields, self.columns, self.limits, more_fields, self.times)
         if self.time_fields:
             (timestamp,) = self.time_fields
             event = replace(event, seconds=own_seconds(fields, timestamp, self._unit))
@@ -265,8 +265,8 @@ class EventEncoder:
         targets = self._items(event.candidates, CANDIDATES)
         return self._encode(event, targets, event.given or [{}] * len(event.candidates))
 
-    def encode_beside(self, event: Event, ids: npt.NDArray[np.int64]) -> EncodedEvent:
-        """Look up an event's keys beside items of :meth:`item_ids`, of which nothing is given."""
+    def encode_for_items(self, event: Event, ids: npt.NDArray[np.int64]) -> EncodedEvent:
+        """Look up an event's keys, for items of :meth:`item_ids`, of which nothing is given."""
         self.limits.check_candidates(len(ids))
         return self._encode(event, self._known_features(ids), [{}] * len(ids))
 
@@ -313,7 +313,7 @@ class EventEncoder:
             histories[column.name] = np.array(event.intervals, column.dtype)[seen]
         since = self._items(event.since, HISTORY)
         return EncodedEvent(
-            _named(columns.event_keys, users.values()) | self.numbers.of_user(event.beside_user),
+            _named(columns.event_keys, users.values()) | self.numbers.of_user(event.user_values),
             _named(columns.targets, targets)
             | self.numbers.of_items(users, targets, given, CANDIDATES, event.seconds)
             | self.numbers.of_history(targets, [column[known] for column in history]),
@@ -328,8 +328,8 @@ class EventEncoder:
         first = self.items[0]
         found = [first.look_up(item[0], f"{where}[{i}]") for i, item in enumerate(items)]
         ids = np.array(found, np.int64)
-        beside = range(1, len(self.items))
-        return [ids, *(self._features(index, items, ids, where) for index in beside)]
+        others = range(1, len(self.items))
+        return [ids, *(self._features(index, items, ids, where) for index in others)]
 
     def _features(
         self, index: int, items: Sequence[Item], ids: npt.NDArray[np.int64], where: str

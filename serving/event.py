@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from ..foundation.requests import RequestError, missing_keys, refuse_all
 from ..workflows.raw_values import can_be_number
-from ..workflows.times import EXPECTED_DATE, moments_of, seconds_of
+from ..workflows.times import EXPECTED_DATE, parsed_seconds, seconds_of
 from .limits import Limits
 from .servable import ServedColumns
 
@@ -46,7 +46,7 @@ class StoredHistory(list[Any]):
     """The newest items of a history of which a store keeps a summary; no request can bring one."""
 
     def __init__(self, newest: list[Any], summary: StoredSummary, since: list[Any]) -> None:
-        """Keep the summary, and the items that are not in it, beside the newest."""
+        """Keep the summary, the items that are not in it, and the newest."""
         super().__init__(newest)
         self.summary, self.since = summary, since
 
@@ -60,9 +60,9 @@ class Event:
     candidates: list[Item]
     history: list[Item]
     intervals: list[float] | None
-    """Time intervals beside the history, where the model reads them."""
-    beside_user: Mapping[str, Any] = field(default_factory=dict)
-    """What else the model reads of the user and of the moment, by field, as it was given."""
+    """Time intervals of the history, where the model reads them."""
+    user_values: Mapping[str, Any] = field(default_factory=dict)
+    """What else the model reads of the user and of the event, by field, as it was given."""
     given: Sequence[Mapping[str, Any]] = ()
     """The same of each candidate; what is not given is looked up."""
     seconds: float | None = None
@@ -77,7 +77,7 @@ def parse_event(
     fields: Any,
     columns: ServedColumns,
     limits: Limits,
-    beside: tuple[tuple[str, ...], tuple[str, ...]] = ((), ()),
+    more_fields: tuple[tuple[str, ...], tuple[str, ...]] = ((), ()),
     times: EventTimes | None = None,
 ) -> Event:
     """Check the form of an event.
@@ -86,7 +86,7 @@ def parse_event(
         fields: The event.
         columns: What the model reads.
         limits: What is refused.
-        beside: The fields of an event beside its keys and lists, and those of an item.
+        more_fields: The fields of an event besides its keys and lists, and those of an item.
         times: Makes time intervals of times; None where an event has to bring the intervals.
 
     Raises:
@@ -96,7 +96,7 @@ def parse_event(
         raise RequestError(f"expected an object, received {fields!r:.60}")
     users = {column.name: column.name for column in columns.event_keys}
     intervals = (columns.intervals.name,) if columns.intervals else ()
-    of_user, of_item = beside
+    of_user, of_item = more_fields
     domains = tuple(column.domain for column in columns.targets)
     needed = times.needed(fields) if times else intervals
     for name, check in ((CANDIDATES, limits.check_candidates), (HISTORY, limits.check_history)):
@@ -125,10 +125,10 @@ def parse_event(
 
 
 def _wrong_keys(
-    fields: Mapping[str, Any], domains: tuple[str, ...], beside: tuple[str, ...]
+    fields: Mapping[str, Any], domains: tuple[str, ...], more_fields: tuple[str, ...]
 ) -> Iterator[str]:
     """Say which keys the objects of items lack, and which are unknown."""
-    known = (*domains, *beside)
+    known = (*domains, *more_fields)
     for name in (HISTORY, CANDIDATES):
         items = fields.get(name)
         for index, item in enumerate(items if isinstance(items, list) else ()):
@@ -237,7 +237,7 @@ def _seconds(values: list[Any], where: list[str], unit: str | None) -> np.ndarra
             raise RequestError(f"{location}: expected {EXPECTED_DATE}, received {value!r:.60}")
     raw = _arrow(values)
     if can_be_number(raw.type):
-        seconds, bad = moments_of(raw, unit)
+        seconds, bad = parsed_seconds(raw, unit)
     else:
         seconds, bad = seconds_of(raw, unit)
     bad = bad | np.asarray(seconds.is_null())

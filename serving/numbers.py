@@ -36,7 +36,7 @@ from ..workflows.feature import (
 from ..workflows.fitted_numbers import FittedNumbers, cross_ids
 from ..workflows.raw_features import fits_feature, read_feature, read_unfit
 from ..workflows.raw_values import can_be_number, keys_of_lists, matrix_of
-from ..workflows.times import moments_of
+from ..workflows.times import parsed_seconds
 from .event import csv_numbers, number_of
 from .lookups import TRIED, Lookup, a_number
 from .servable import ServedColumn, ServedColumns
@@ -74,7 +74,7 @@ class PlainNumbers:
         return numbers[0] if len(numbers) == 1 else None
 
     def of_user(self, raw: Raw) -> dict[str, Array]:
-        """Read what stands beside the user: column -> [1] or [1, width]."""
+        """Read the numbers of the user: column -> [1] or [1, width]."""
         return _plain_columns(self._user, [(raw, "")])
 
     reads_whole_history: bool = False
@@ -115,7 +115,7 @@ def _plain_example(column: ServedColumn) -> Any:
 def _plain_columns(
     columns: Mapping[str, ServedColumn], rows: Sequence[tuple[Raw, str]]
 ) -> dict[str, Array]:
-    """Read columns of rows, each beside what the names of its fields begin with in messages."""
+    """Read columns of rows, each with what the names of its fields begin with in messages."""
     problems: list[str] = []
     found = {}
     for name, column in columns.items():
@@ -209,7 +209,7 @@ class WorkflowNumbers:
         return cell or None
 
     def of_user(self, raw: Raw) -> dict[str, Array]:
-        """Read what stands beside the user: column -> [1]."""
+        """Read the numbers of the user: column -> [1]."""
         found: dict[str, Array] = {}
         for feature in self._of_user:
             made = self._made(feature, [raw.get(feature.name)], [feature.name], 1)
@@ -325,7 +325,7 @@ class WorkflowNumbers:
         seconds, bad = None, np.zeros(len(values), bool)
         fits, expected = fits_feature(feature, raw.type)
         if feature.name == self._timestamp and can_be_number(raw.type):
-            seconds, bad = moments_of(raw, self._features.timestamp_unit)
+            seconds, bad = parsed_seconds(raw, self._features.timestamp_unit)
         elif not fits:
             raise RequestError(f"{where[0]}: expected {expected}, received {values[0]!r:.60}")
 

@@ -210,13 +210,13 @@ class ServedColumns:
     is_ragged: bool
     """Whether histories are values and offsets, or padded rows."""
     user_numbers: tuple[ServedColumn, ...] = ()
-    """Numbers and vectors beside the user."""
+    """Numbers and vectors of the user."""
     target_lists: tuple[ServedColumn, ...] = ()
     """Lists of ids of each candidate."""
     target_numbers: tuple[ServedColumn, ...] = ()
     """Numbers and vectors of each candidate."""
     contexts: tuple[ServedColumn, ...] = ()
-    """Ids of the moment that a request is of."""
+    """Ids of the context of a request."""
 
     @classmethod
     def read(cls, schema: Schema, names: Sequence[str]) -> ServedColumns:
@@ -324,7 +324,7 @@ class SummaryNote(NamedTuple):
 
     dim: int
     recent: int
-    """How many of the newest positions it reads beside."""
+    """How many of the newest positions it also reads."""
     model: str
     """The digest of its manifest: a summary of another model is of no use."""
 

@@ -144,7 +144,7 @@ class ModelSettings(ServedVersion):
     """Address of the store that has the histories of events that bring none, password included."""
     log: LogSettings = field(default_factory=LogSettings)
     endpoints: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of models beside the server's own."""
+    """Settings of models besides the server's own."""
     workers: Mapping[str, str] = field(default_factory=dict)
     """By model, which class answers for it."""
     fork_server: str = ""

@@ -121,7 +121,7 @@ class VersionedEvent(NamedTuple):
 
 @dataclass(frozen=True)
 class Versions:
-    """The current version, and beside it one that a share of the users meet."""
+    """The current version, and perhaps another one that a share of the users meet."""
 
     current: LoadedVersion
     """Answers all others."""

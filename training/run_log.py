@@ -40,7 +40,7 @@ UNITS = {
 """The metadata of metrics with which the published log begins."""
 NAMES = {"seconds": "time"}
 """How values of ours are called there."""
-PLACES = ("epoch", "step")
+POSITION = ("epoch", "step")
 """Values that stand in ``step``, not in ``data``."""
 
 
@@ -60,7 +60,7 @@ class PublishedLines:
     def line(self, position: Sequence[int], values: Mapping[str, Any]) -> str:
         """Return the line of some values."""
         data = {
-            NAMES.get(name, name): value for name, value in values.items() if name not in PLACES
+            NAMES.get(name, name): value for name, value in values.items() if name not in POSITION
         }
         return self._line("LOG", step=list(position), data=data)
 

@@ -26,8 +26,8 @@ from .feature import (
 )
 
 LABEL = "label"
-TAKEN = JOINS | SAMPLE | POSITIVE
-SHOWN = SAMPLE
+TAKEN_ROLES = JOINS | SAMPLE | POSITIVE
+SHOWN_ROLES = SAMPLE
 """What part an interaction plays by its label alone: see ``interactions.py``."""
 POSITION = "position"
 POSITIVE_SUFFIX = "_pos"
@@ -38,8 +38,8 @@ ROLE = "role of the interaction"
 """What part an interaction plays, on its way through the workflow; see ``interactions.py``."""
 LOG_ROW = "place in the log"
 """How many rows of the log stand before an interaction, or more, in the order of the log."""
-MOMENT = "moment of the interaction"
-"""The rank of an interaction's time among all times, on its way through the workflow."""
+TIME_NUMBER = "moment of the interaction"
+"""The number of an interaction's time among all times, on its way through the workflow."""
 EARLIER = "samples before the log"
 """How many samples of a user there were before, where the log continues an earlier dataset."""
 
@@ -84,7 +84,7 @@ class BehaviourColumns:
     labels it always does. The rules decide: see ``interactions.exclude_own_time``."""
     steady: tuple[str, ...] = ()
     """Of the users' stored columns those that are known to have one value for each user, which
-    stands once in a history; all others stand beside the items."""
+    stands once in a history; all others are lists like the items."""
     item_values: bool = True
     """Whether the log says what is known of its items; else that is known already."""
 
@@ -274,12 +274,12 @@ class BehaviourColumns:
 
     @property
     def changing_numbers(self) -> tuple[str, ...]:
-        """Numbers of users that stand beside the items: they may change."""
+        """Numbers of users that are lists like the items: they may change."""
         return tuple(name for name in self.features.numbers(USER) if name not in self.steady)
 
     @property
     def changing_keys(self) -> tuple[str, ...]:
-        """Keys of users that stand beside the items: they may change."""
+        """Keys of users that are lists like the items: they may change."""
         return tuple(name for name in self.user_features if name not in self.steady)
 
     @property
@@ -288,9 +288,9 @@ class BehaviourColumns:
         return self.features.categories(INTERACTION)
 
     @property
-    def moments(self) -> tuple[str, ...]:
-        """The column that tells rows of one time, where these are not each other's history."""
-        return (MOMENT,) if self.label is not None or self.own_time_excluded else ()
+    def time_numbers(self) -> tuple[str, ...]:
+        """The column that numbers times, where rows of one time are not each other's history."""
+        return (TIME_NUMBER,) if self.label is not None or self.own_time_excluded else ()
 
     @property
     def log_rows(self) -> tuple[str, ...]:
@@ -354,14 +354,14 @@ class BehaviourColumns:
         """The dataset's columns in the published order."""
         histories = (*self.positives, *self.negatives)
         features = self.features
-        numbers = (*features.beside_user, *features.target_numbers)
-        beside = (*self.intervals, *features.target_lists, *numbers)
-        return (LABEL, *self.users, *self.targets, *histories, *beside)
+        numbers = (*features.user_numbers, *features.target_numbers)
+        more = (*self.intervals, *features.target_lists, *numbers)
+        return (LABEL, *self.users, *self.targets, *histories, *more)
 
 
 def roles_of_labels(labels: Any) -> Any:
     """Return roles by labels alone: what was taken joins the history, all are samples."""
-    return labels * (TAKEN - SHOWN) + SHOWN
+    return labels * (TAKEN_ROLES - SHOWN_ROLES) + SHOWN_ROLES
 
 
 SHAPES: dict[str, Any] = {

@@ -80,7 +80,7 @@ def channels_of(columns: BehaviourColumns) -> dict[str, tuple[str, ...]]:
         NEGATIVE_HISTORY: columns.negatives,
         HISTORY_TIME_INTERVALS: columns.intervals,
         TARGET_ITEM_LISTS: columns.features.target_lists,
-        USER_NUMERICAL: columns.features.beside_user,
+        USER_NUMERICAL: columns.features.user_numbers,
         TARGET_ITEM_NUMERICAL: columns.features.target_numbers,
     }
     return {channel: names for channel, names in found.items() if names}
@@ -122,10 +122,10 @@ def users_layout_of(
     names = (*columns.item_features, *columns.of_items)
     changing = [name for name in names if name in changes]
     of_user = {name: name for name in columns.users}
-    taken = {*columns.users, columns.item, columns.timestamp, *features.beside_user}
+    taken = {*columns.users, columns.item, columns.timestamp, *features.user_numbers}
 
     def named(name: str) -> str:
-        """A name for a column beside those of the log."""
+        """A name for a column that the log does not have."""
         return named(f"{name}_") if name in taken else name
 
     return UsersLayout(
@@ -138,11 +138,11 @@ def users_layout_of(
         item_features=columns.item_features,
         negatives=rules.drawn_by,
         seed=rules.seed,
-        negatives_per_positive=rules.twins,
+        negatives_per_positive=rules.negatives_drawn,
         negatives_not_in_history=rules.negatives_not_in_history,
         times=columns.timestamp if columns.intervals or encodings else None,
         time_unit=features.time_intervals or "seconds",
-        same_time=named("same_time_before") if columns.moments else None,
+        same_time=named("same_time_before") if columns.time_numbers else None,
         roles=named("role") if columns.roles else None,
         samples_before=named("samples_before") if columns.continued else None,
         user_hash=named("user_hash"),

@@ -1,4 +1,4 @@
-"""Features that columns of a log may become beside ids, and their names in a dataset."""
+"""Features without ids that columns of a log may become, and their names in a dataset."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OPERATORS: dict[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class Operator:
+class NumberOperator:
     """One of NVTabular's operators, by its name and arguments."""
 
     name: str
@@ -61,7 +61,7 @@ class _OfColumn:
             if option.name == "name" or value in (None, ()):
                 continue
             if isinstance(value, tuple):
-                value = [v.to_plain() if isinstance(v, Operator) else v for v in value]
+                value = [v.to_plain() if isinstance(v, NumberOperator) else v for v in value]
             plain[option.name] = value
         return plain
 
@@ -77,7 +77,7 @@ class Number(_OfColumn):
     of: str
     """Whose it is: a user's or an item's, which have the one of their last interaction, or each
     interaction's own."""
-    operators: tuple[Operator, ...] = ()
+    operators: tuple[NumberOperator, ...] = ()
     lags: tuple[int, ...] = ()
     """Of an interaction's number: its value so many interactions of the user ago, too."""
     buckets: int | tuple[float, ...] | None = None
@@ -219,7 +219,7 @@ class FeatureSet:
     """Features that ``--features`` names; none by default.
 
     >>> features = FeatureSet((Number("price", ITEM), Time("when", INTERACTION, ("hour",))))
-    >>> features.target_numbers, features.beside_user
+    >>> features.target_numbers, features.user_numbers
     (('price_trgt',), ('when_hour_sin', 'when_hour_cos'))
     """
 
@@ -311,8 +311,8 @@ class FeatureSet:
         return bool(self.encodings) or self.time_intervals is not None
 
     @property
-    def beside_user(self) -> tuple[str, ...]:
-        """The dataset's columns of numbers beside the user: the user's own, the interaction's."""
+    def user_numbers(self) -> tuple[str, ...]:
+        """The dataset's columns of numbers of the user: the user's own, the interaction's."""
         lagged = (name for number in self.lagging for name in number.lagged)
         return (*self.numbers(USER), *self.numbers(INTERACTION), *lagged)
 

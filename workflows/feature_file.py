@@ -28,7 +28,7 @@ from .feature import (
     FeatureSet,
     KeyList,
     Number,
-    Operator,
+    NumberOperator,
     Time,
     Vector,
 )
@@ -57,7 +57,7 @@ def read_features(path: Path) -> FeatureSet:
     node, problems = read_yaml(path)
     if node is None:
         raise SpecError(path, problems)
-    reader = _Reader(str(path), node.line_of, list(problems))
+    reader = _FeatureReader(str(path), node.line_of, list(problems))
     features = reader.read(node.plain())
     if reader.problems:
         raise SpecError(path, sorted(reader.problems, key=lambda problem: problem.line or 0))
@@ -66,7 +66,7 @@ def read_features(path: Path) -> FeatureSet:
 
 def features_from_plain(plain: Any, where: str) -> FeatureSet:
     """Read features as a workflow.json holds them."""
-    reader = _Reader(where, None, [])
+    reader = _FeatureReader(where, None, [])
     features = reader.read(plain)
     if reader.problems:
         raise SpecError(where, reader.problems)
@@ -74,7 +74,7 @@ def features_from_plain(plain: Any, where: str) -> FeatureSet:
 
 
 @dataclass
-class _Reader:
+class _FeatureReader:
     file: str
     line_of: Callable[[KeyPath], int] | None
     problems: list[Problem] = field(default_factory=list)
@@ -178,7 +178,7 @@ class _Reader:
         buckets = self._buckets((*path, "buckets"), entry.get("buckets"))
         lags = self._lags((*path, "lags"), of, entry.get("lags", []))
         if lags and buckets is not None:
-            self._wrong((*path, "lags"), "none beside `buckets`, which make ids", list(lags))
+            self._wrong((*path, "lags"), "none with `buckets`, which make ids", list(lags))
         return Number(name, of, tuple(filter(None, operators)), lags, buckets)
 
     def _lags(self, path: KeyPath, of: str, given: Any) -> tuple[int, ...]:
@@ -191,7 +191,7 @@ class _Reader:
             return ()
         return tuple(given)
 
-    def _operator(self, path: KeyPath, given: Any) -> Operator | None:
+    def _operator(self, path: KeyPath, given: Any) -> NumberOperator | None:
         name: Any = given
         arguments: Any = {}
         if isinstance(given, Mapping) and len(given) == 1:
@@ -214,7 +214,7 @@ class _Reader:
         if len(arguments) > 1 and not arguments["min_value"] < arguments["max_value"]:
             self._wrong((*path, name), "a min_value below max_value", list(arguments.values()))
             return None
-        return Operator(name, {key: float(value) for key, value in arguments.items()})
+        return NumberOperator(name, {key: float(value) for key, value in arguments.items()})
 
     def _buckets(self, path: KeyPath, given: Any) -> int | tuple[float, ...] | None:
         if given is None or (_is_whole(given) and 2 <= given <= MOST_BUCKETS):

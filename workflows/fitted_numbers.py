@@ -30,7 +30,7 @@ from .feature import (
     Cross,
     Encoding,
     Number,
-    Operator,
+    NumberOperator,
 )
 
 MEDIAN = "FillMedian"
@@ -51,7 +51,7 @@ class FittedNumbers:
     prior: float = 0.0
     """At what share what trains was taken, where shares are encoded."""
     counted_until: float | None = None
-    """The seconds of the newest row that encodings count, which tell such rows their own label."""
+    """The seconds of the newest row that encodings count: such rows show their own label."""
 
     def refuse_others(self, where: str) -> None:
         """Refuse operators that learned something else of their column than finite numbers."""
@@ -101,7 +101,7 @@ class FittedNumbers:
     def values(self, number: Number, values: Any) -> npt.NDArray[np.float64]:
         """Bring raw numbers to their range; NaN is a missing one.
 
-        >>> number = Number("price", "item", (Operator("Clip", {"max_value": 5.0}),))
+        >>> number = Number("price", "item", (NumberOperator("Clip", {"max_value": 5.0}),))
         >>> FittedNumbers().values(number, [3, 7]).tolist()
         [3.0, 5.0]
         """
@@ -117,7 +117,7 @@ class FittedNumbers:
 
         Where nothing is learned yet, the operators before the first that learns are asked.
 
-        >>> number = Number("price", "item", (Operator("LogOp", {}),))
+        >>> number = Number("price", "item", (NumberOperator("LogOp", {}),))
         >>> FittedNumbers().unfit(number, [0.5, -1, -5]).tolist()
         [False, True, True]
         """
@@ -171,12 +171,12 @@ NOTHING_LEARNED = FittedNumbers()
 
 
 def expected_of(number: Number) -> str:
-    """What is expected of a raw number beside being one."""
+    """What is expected of a raw number besides being one."""
     names = ", ".join(operator.name for operator in number.operators)
     return f"a number of which {names} makes a finite one of 32 bits"
 
 
-def _before_learning(operators: Sequence[Operator]) -> tuple[Operator, ...]:
+def _before_learning(operators: Sequence[NumberOperator]) -> tuple[NumberOperator, ...]:
     """The operators that are the same in every log; a median leaves given numbers as they are."""
     stated = [operator for operator in operators if operator.name != MEDIAN]
     return tuple(itertools.takewhile(lambda operator: operator.name not in LEARNING, stated))

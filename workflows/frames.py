@@ -152,10 +152,10 @@ def distinct(array: pa.Array) -> pa.Array:
     return found.dictionary_decode() if pa.types.is_dictionary(found.type) else found
 
 
-def ranks(array: pa.Array) -> Any:
+def ordered_codes(array: pa.Array) -> Any:
     """Number an array's distinct values in their order (strings by their UTF-8 bytes).
 
-    >>> ranks(pa.array(["b", "a", "b", "c"])).tolist()
+    >>> ordered_codes(pa.array(["b", "a", "b", "c"])).tolist()
     [1, 0, 1, 2]
     """
     encoded = array.dictionary_encode()
@@ -193,7 +193,7 @@ def order_by(codes: Any, keys: Sequence[Keys], rows: Any = None) -> Any:
         equal = ~begins
         equal[:-1] |= ~begins[1:]
         indices = np.flatnonzero(equal)
-        groups, values = np.cumsum(begins[indices]), ranks(key(order[indices]))
+        groups, values = np.cumsum(begins[indices]), ordered_codes(key(order[indices]))
         within = order_of_rows([groups, values])
         order[indices] = order[indices][within]
         begins[indices] = differs(groups) | differs(values[within])
@@ -208,14 +208,14 @@ def differs(values: Any) -> Any:
 
 
 def small_numbers(array: pa.Array) -> Any:
-    """Numbers in the order of an array's values: whole numbers less the least, else ranks."""
+    """Numbers in the order of an array's values: whole numbers less the least, else codes."""
     is_whole = pa.types.is_signed_integer(array.type) or pa.types.is_timestamp(array.type)
     if is_whole and len(array) and not array.null_count:
         values = np.asarray(pc.cast(array, pa.int64()))
         least = values.min()
         if int(values.max()) - int(least) < 1 << 40:
             return values - least
-    return ranks(array)
+    return ordered_codes(array)
 
 
 def join_keys(keys: list[Any]) -> Any:

@@ -18,17 +18,17 @@ from .frames import Keys, keys_of
 from .rules import HASH_ORDER, ITEM_ORDER, UNKNOWN_ORDER, SampleRules
 
 
-def first_of_moments(moments: Any, offsets: Any) -> Any:
+def first_of_times(times: Any, offsets: Any) -> Any:
     """The index of the first interaction of each one's own time, in its history.
 
     Indices are in the order of time within a history.
 
-    >>> first_of_moments(np.array([3, 3, 5, 5, 5]), np.array([0, 3, 3, 5])).tolist()
+    >>> first_of_times(np.array([3, 3, 5, 5, 5]), np.array([0, 3, 3, 5])).tolist()
     [0, 0, 2, 3, 3]
     """
-    begins = np.ones(len(moments), bool)
-    begins[1:] = moments[1:] != moments[:-1]
-    begins[offsets[:-1][offsets[:-1] < len(moments)]] = True
+    begins = np.ones(len(times), bool)
+    begins[1:] = times[1:] != times[:-1]
+    begins[offsets[:-1][offsets[:-1] < len(times)]] = True
     return np.flatnonzero(begins)[np.cumsum(begins) - 1]
 
 

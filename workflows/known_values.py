@@ -1,6 +1,6 @@
 """Which values were known, and what was counted, at each row's time.
 
-A feature that changes must not tell a sample what came later: a row has the last value of its user,
+A feature that changes must not show a sample what came later: a row has the last value of its user,
 or of its item, that stands in a row of its own time or before it. A missing value never replaces a
 known one.
 """
@@ -74,15 +74,17 @@ def ordered_times(times: pa.Array) -> npt.NDArray[np.int64]:
     return np.asarray(times).astype(np.int64)
 
 
-def rows_as_of(codes: Array, order: Array, moments: Array, known: Mask) -> npt.NDArray[np.int64]:
+def rows_as_of(
+    codes: Array, order: Array, time_numbers: Array, known: Mask
+) -> npt.NDArray[np.int64]:
     """Name, for each row, the row whose value was the last one known at its time.
 
     Of rows of one time all have the last known one of them. Where nothing was known yet it is the
     row itself. ``order`` has the rows in the order of codes, times and the log.
 
-    >>> codes, moments = np.array([0, 0, 0, 1]), np.array([1, 3, 2, 5])
-    >>> order, known = np.lexsort((moments, codes)), np.array([True, False, False, False])
-    >>> rows_as_of(codes, order, moments, known).tolist()
+    >>> codes, times = np.array([0, 0, 0, 1]), np.array([1, 3, 2, 5])
+    >>> order, known = np.lexsort((times, codes)), np.array([True, False, False, False])
+    >>> rows_as_of(codes, order, times, known).tolist()
     [0, 0, 0, 3]
     """
     count = len(order)
@@ -91,7 +93,7 @@ def rows_as_of(codes: Array, order: Array, moments: Array, known: Mask) -> npt.N
     indices = np.arange(count)
     newest = np.maximum.accumulate(np.where(known[order], indices, -1))
     new_code = np.diff(codes[order], prepend=codes[order[0]] - 1) != 0
-    new_time = new_code | (np.diff(moments[order], prepend=moments[order[0]]) != 0)
+    new_time = new_code | (np.diff(time_numbers[order], prepend=time_numbers[order[0]]) != 0)
     ends = np.append(np.flatnonzero(new_time)[1:], count) - 1
     newest = newest[ends[np.cumsum(new_time) - 1]]
     begins = np.flatnonzero(new_code)[np.cumsum(new_code) - 1]
@@ -124,7 +126,7 @@ def fill_as_of(
     cycles: Mapping[str, Sequence[str]],
 ) -> pa.Table:
     """Give each row of a user the values known at its time; rows are in the log's order."""
-    order, moments = None, ordered_times(times)
+    order, time_numbers = None, ordered_times(times)
     for name in names:
         known = known_rows(name, table, cycles.get(name, ()))
         values = table[name].combine_chunks()
@@ -132,8 +134,8 @@ def fill_as_of(
         if known.all() and not changes_by_code(numbered, codes).any():
             continue
         if order is None:
-            order = np.lexsort((moments, codes))
-        rows = rows_as_of(codes, order, moments, known)
+            order = np.lexsort((time_numbers, codes))
+        rows = rows_as_of(codes, order, time_numbers, known)
         table = table.set_column(
             table.schema.get_field_index(name), name, values.take(pa.array(rows))
         )
@@ -211,10 +213,10 @@ class ItemValues:
         values = table[VALUE].combine_chunks()
         if not pa.types.is_primitive(values.type):
             values = np.asarray(values.flatten()).reshape(len(table), -1)
-        changed, moments = np.asarray(table[ID]), np.asarray(table[TIME])
-        known = np.unique(moments)
+        changed, time_numbers = np.asarray(table[ID]), np.asarray(table[TIME])
+        known = np.unique(time_numbers)
         span = len(known) + 1
-        keys = changed * span + np.searchsorted(known, moments)
+        keys = changed * span + np.searchsorted(known, time_numbers)
         wanted = ids * span + np.searchsorted(known, times, "right")
         firsts, stops = np.searchsorted(changed, ids), np.searchsorted(changed, ids, "right")
         indices = np.maximum(np.searchsorted(keys, wanted) - 1, firsts)  # the first one before it

@@ -260,7 +260,7 @@ class SampleRules(SplitRules):
         return self.split.mappings if self.split else mappings_of(self.validates_last)
 
     @property
-    def twins(self) -> int:
+    def negatives_drawn(self) -> int:
         """How many negative samples are drawn for each positive one; 0 for none."""
         return 0 if self.negatives == NONE else self.negatives_per_positive
 

@@ -188,7 +188,7 @@ def clean_columns(
 def _read_features(
     table: pa.Table, columns: BehaviourColumns, timestamp_kind: str, fitted: FittedNumbers
 ) -> Iterator[ReadFeature]:
-    """Read what stands beside keys; the timestamp once for all that is made of it."""
+    """Read what is no key; the timestamp once for all that is made of it."""
     if not columns.features:
         return
     values = table[columns.timestamp].combine_chunks()

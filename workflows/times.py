@@ -57,10 +57,10 @@ def seconds_of(values: pa.Array, unit: str | None) -> tuple[pa.Array, npt.NDArra
     return pc.multiply(pc.cast(micros, pa.float64(), safe=False), 1e-6), is_bad
 
 
-def moments_of(values: pa.Array, unit: str | None) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+def parsed_seconds(values: pa.Array, unit: str | None) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
     """Read single times of a request: numbers, and text of numbers, count ``unit``; or dates.
 
-    >>> moments_of(pa.array(["5000", "1970-01-01 00:00:07"]), "ms")[0].to_pylist()
+    >>> parsed_seconds(pa.array(["5000", "1970-01-01 00:00:07"]), "ms")[0].to_pylist()
     [5.0, 7.0]
     """
     numbers, is_none = numbers_of(values, LARGEST_OF_64_BITS)

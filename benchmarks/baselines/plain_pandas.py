@@ -53,10 +53,10 @@ def preprocess(raw: Path, output: Path, longest=100, shortest=20, seed=12345) ->
     is_test = frame["position"] == frame["user_id"].map(histories.str.len()) - 1
     for name, part in (("test", frame[is_test]), ("train", frame[~is_test])):
         part = part.drop(columns="position")
-        twins = part.assign(
+        negatives = part.assign(
             label=0, item_id_trgt=population[rng.integers(0, len(population), len(part))]
         )
-        both = pd.concat([part.assign(label=1), twins]).sample(frac=1, random_state=seed)
+        both = pd.concat([part.assign(label=1), negatives]).sample(frac=1, random_state=seed)
         both["cat_id_trgt"] = table[both["item_id_trgt"]]
         lengths = both["item_id_pos"].str.len().to_numpy()
         both["item_id_neg"] = draw_lists(rng, population, lengths)

@@ -36,8 +36,8 @@ def training_lines(dataset: Path):
             loss = entry["total_loss"]
             if precision == "FP32" and not compiled:
                 exact[batch] = loss
-            beside = f" (FP32: {exact[batch]:.5f})" if batch in exact else ""
-            return f"{described(entry)}, loss at step {entry['step']} {loss:.5f}{beside}"
+            fp32 = f" (FP32: {exact[batch]:.5f})" if batch in exact else ""
+            return f"{described(entry)}, loss at step {entry['step']} {loss:.5f}{fp32}"
 
         yield f"SIM training, {batch:,}, {precision}{compiled}", figures
 

@@ -98,7 +98,7 @@ def end(process: subprocess.Popen[str]) -> None:
 
 
 def answer(part: Part, report: Callable[[str], None]) -> bool:
-    """Run one part; tell its lines as they come, and whether it ended well."""
+    """Run one part; print its lines as they come, and whether it ended well."""
     begin, last = time.monotonic(), "nothing was said"
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(

@@ -274,7 +274,7 @@ def lost(home: Path, clients: list[Client]) -> list[str]:
 
 
 def load(home: Path, arguments: argparse.Namespace, mix: dict[str, float]) -> list[Client]:
-    """Load the server for a while, and tell how it bore that; exits where it did not."""
+    """Load the server for a while, and report how it bore that; exits where it did not."""
     store = open_store(str(home / "store"))
     chance = np.random.default_rng(1)
     count = min(USERS_EACH * arguments.clients, arguments.users)

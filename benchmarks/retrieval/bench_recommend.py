@@ -48,7 +48,7 @@ def write_log(path: Path, items: int, users: int, seed: int = 1) -> None:
 
 
 def command(*words: object) -> None:
-    """Run a command of merlin-sim, and tell its last line and its processor seconds."""
+    """Run a command of merlin-sim; return its last line and its processor seconds."""
     program = Path(sys.executable).with_name("merlin-sim")
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run([program, *map(str, words)], capture_output=True, text=True, check=False)

@@ -118,7 +118,7 @@ def kill(server: Server, what: str) -> None:
 
 
 def main() -> None:
-    """Serve, ask, kill, and tell."""
+    """Serve, ask, kill, and report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=60.0)

@@ -15,7 +15,7 @@ import tensorflow as tf
 from .activation_unit import ActivationUnit
 from .checks import ATTENTIONS, check_choice, check_positive
 from .serialization import ConfiguredBlock, register_block
-from .shapes import beside_windows, by_window, is_one, sizes
+from .shapes import by_window, is_one, repeat_windows, sizes
 
 
 def masked_softmax(scores: tf.Tensor, history_mask: tf.Tensor) -> tf.Tensor:
@@ -261,7 +261,7 @@ class TargetAttention(ConfiguredBlock):
             return scores
         of_windows = by_window(tf.cast(times, tf.float32))
         of_time = tf.einsum("uwlt,th->uwhl", of_windows, self.time_kernel)
-        return scores + beside_windows(of_time, candidates)
+        return scores + repeat_windows(of_time, candidates)
 
     def attend(self, weights: tf.Tensor, history: tf.Tensor) -> tf.Tensor:
         """Sum a history with weights of [users, candidates, heads, history]: [.., attended_dim]."""

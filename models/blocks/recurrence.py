@@ -12,7 +12,7 @@ from .attention import masked_softmax
 from .checks import check_dims, check_positive, check_rate
 from .mlp import PReLU, affine, build_in_turn, dense_layers
 from .serialization import ConfiguredBlock, register_block
-from .shapes import Size, as_rows, beside_candidates, gather_or_zero, is_one, sharing_of, sizes
+from .shapes import Size, as_rows, gather_or_zero, is_one, repeat_per_candidate, sharing_of, sizes
 
 
 @register_block
@@ -151,8 +151,8 @@ class AUGRU(ConfiguredBlock):
         reset, update, candidate = self._products(inputs, candidates)
         half_keep = tf.split(0.5 - 0.5 * tf.cast(attention, inputs[0].dtype), len(inputs), axis=1)
         # The state before the first position is 0: what multiplies it is left out.
-        new = beside_candidates(tf.tanh(candidate.of_inputs[0]), candidates)
-        gate = 1.0 + beside_candidates(tf.tanh(update.of_inputs[0]), candidates)
+        new = repeat_per_candidate(tf.tanh(candidate.of_inputs[0]), candidates)
+        gate = 1.0 + repeat_per_candidate(tf.tanh(update.of_inputs[0]), candidates)
         state = new - half_keep[0] * gate * new  # [rows x candidates, units]
         for t in range(1, len(inputs)):
             given = t, inputs[t], candidates
@@ -298,7 +298,7 @@ class InterestEvolution(ConfiguredBlock):
         windows, sharing = sizes(short_mask)[1], sharing_of(candidates, short_mask)
         item = self.item_prelu(self.item_dense(as_rows(candidates)))  # [samples, units]
         scores = self._scores(item, states, windows, sharing)
-        mask = beside_candidates(as_rows(short_mask), sharing)
+        mask = repeat_per_candidate(as_rows(short_mask), sharing)
         attention = masked_softmax(scores, mask)  # [samples, short]
         final_state = self.augru(states, attention, sharing)
         final_state = tf.reshape(final_state, [users, count, self.units])

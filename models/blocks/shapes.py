@@ -52,10 +52,10 @@ def by_window(tensor: tf.Tensor) -> tf.Tensor:
     return tensor if tensor.shape.rank == 4 else tensor[:, tf.newaxis]
 
 
-def beside_windows(of_windows: tf.Tensor, candidates: tf.Tensor) -> tf.Tensor:
+def repeat_windows(of_windows: tf.Tensor, candidates: tf.Tensor) -> tf.Tensor:
     """Repeat what a window says for the candidates that share it; one window's is left as it is.
 
-    >>> beside_windows(tf.constant([[[1], [2]]]), tf.ones([1, 4, 3])).numpy().tolist()
+    >>> repeat_windows(tf.constant([[[1], [2]]]), tf.ones([1, 4, 3])).numpy().tolist()
     [[[1], [1], [2], [2]]]
 
     Args:
@@ -104,10 +104,10 @@ def repeat_candidates(of_user: tf.Tensor, candidates: Size) -> tf.Tensor:
     return tf.broadcast_to(of_user, [users, candidates, dim])
 
 
-def beside_candidates(of_user: tf.Tensor, candidates: Size) -> tf.Tensor:
+def repeat_per_candidate(of_user: tf.Tensor, candidates: Size) -> tf.Tensor:
     """Repeat a user's vector for each candidate: [users, dim] -> [samples, dim].
 
-    >>> beside_candidates(tf.constant([[1], [2]]), 2).numpy().tolist()
+    >>> repeat_per_candidate(tf.constant([[1], [2]]), 2).numpy().tolist()
     [[1], [1], [2], [2]]
     """
     if is_one(candidates):

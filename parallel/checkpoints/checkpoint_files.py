@@ -42,7 +42,7 @@ class SavedCheckpoint:
 
     path: Path
     facts: dict[str, Any]
-    """What the run wrote beside the arrays: position, model, dataset, seed, metrics."""
+    """What the run wrote besides the arrays: position, model, dataset, seed, metrics."""
     arrays: StoredArrays
     """Name -> array, read when it is asked for; ranges of one too."""
     sums: Mapping[str, str] = field(default_factory=dict)

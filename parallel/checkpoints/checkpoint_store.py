@@ -72,7 +72,7 @@ class CheckpointStore:
 
         Args:
             steps: done in all; names the checkpoint.
-            facts: what is written beside the arrays.
+            facts: what is written besides the arrays.
             parts: the arrays, or what this rank has of them: :func:`~.array_files.whole`.
             auc: of rows that were held out; by it the best one is found.
             write: see :func:`~.checkpoint_files.write_checkpoint`.

@@ -92,7 +92,7 @@ ROW_SLOTS = {"adagrad": 1}
 
 
 def slot_bytes(shard: Shard, optimizer: str) -> int:
-    """Return what an optimizer keeps beside the weights.
+    """Return what an optimizer keeps besides the weights.
 
     >>> slot_bytes(Shard("item", 0, 0, 10, 0, 8), "adam")
     640
@@ -169,7 +169,7 @@ class Plan:
         return {placed.table.name: placed for placed in self.tables}
 
     @property
-    def spread(self) -> tuple[TableShards, ...]:
+    def sharded(self) -> tuple[TableShards, ...]:
         """The tables that not every rank has."""
         return tuple(placed for placed in self.tables if placed.shards)
 
@@ -181,7 +181,7 @@ CUTS = ("auto", *(cut.value for cut in Cut))
 
 
 @dataclass(frozen=True)
-class Wanted:
+class PlanOptions:
     """The run that a plan is for."""
 
     ranks: int

@@ -27,10 +27,10 @@ from .plan import (
     ROW_SLOTS,
     Cut,
     Plan,
+    PlanOptions,
     Shard,
     Table,
     TableShards,
-    Wanted,
     gradient_bytes,
     shown_size,
     slot_bytes,
@@ -45,25 +45,25 @@ class Costs(NamedTuple):
     gradient: int
 
     @property
-    def held(self) -> int:
+    def total(self) -> int:
         """All of them."""
         return sum(self)
 
 
-def rank_bytes(plan: Plan, rank: int, wanted: Wanted, on_host: bool = False) -> int:
+def rank_bytes(plan: Plan, rank: int, options: PlanOptions, on_host: bool = False) -> int:
     """Return what a rank holds on its device, or in host memory.
 
     That is weights, what the optimizer keeps of them, and gradients.
     """
-    held = (p for p in plan.tables if (rank in p.on_host) == on_host)
-    return sum(part_costs(placed, rank, wanted).held for placed in held)
+    tables = (p for p in plan.tables if (rank in p.on_host) == on_host)
+    return sum(part_costs(placed, rank, options).total for placed in tables)
 
 
-def part_costs(placed: TableShards, rank: int, wanted: Wanted) -> Costs:
+def part_costs(placed: TableShards, rank: int, options: PlanOptions) -> Costs:
     """Return the bytes of a rank's part of one table."""
     shard = placed.of_rank(rank)
-    gradient = gradient_bytes(shard, wanted.optimizer, wanted.samples * placed.table.lookups)
-    return Costs(shard.weights, slot_bytes(shard, wanted.optimizer), gradient)
+    gradient = gradient_bytes(shard, options.optimizer, options.samples * placed.table.lookups)
+    return Costs(shard.weights, slot_bytes(shard, options.optimizer), gradient)
 
 
 Bytes = npt.NDArray[np.float64]
@@ -107,46 +107,46 @@ def bytes_to_host(placed: TableShards, rank: int, samples: int) -> float:
     return distinct * (ID + 2 * shard.columns * FLOAT)
 
 
-def move_to_host(plan: Plan, wanted: Wanted) -> Plan:
+def move_to_host(plan: Plan, options: PlanOptions) -> Plan:
     """Move tables until every device has room for the others, or host memory is full.
 
     Those go first that free most of the device for each byte that then travels between the two in
     a step; what still has room at the end comes back. A table that is on every rank moves on every
     rank, as ranks exchange its gradient.
     """
-    if not wanted.host_memory:
+    if not options.host_memory:
         return plan
     moved: dict[str, set[int]] = {placed.table.name: set() for placed in plan.tables}
     for rank in range(plan.ranks):
-        for placed in _crowded_out(plan, rank, wanted):
+        for placed in _crowded_out(plan, rank, options):
             everywhere = placed.cut is Cut.REPLICATED
             moved[placed.table.name] |= set(range(plan.ranks)) if everywhere else {rank}
     tables = (replace(p, on_host=frozenset(moved[p.table.name])) for p in plan.tables)
     return replace(plan, tables=tuple(tables))
 
 
-def _crowded_out(plan: Plan, rank: int, wanted: Wanted) -> list[TableShards]:
+def _crowded_out(plan: Plan, rank: int, options: PlanOptions) -> list[TableShards]:
     """Return the tables of which a rank's part moves."""
 
-    def held(placed: TableShards) -> int:
-        return part_costs(placed, rank, wanted).held
+    def size(placed: TableShards) -> int:
+        return part_costs(placed, rank, options).total
 
     def worth(placed: TableShards) -> float:
-        return held(placed) / bytes_to_host(placed, rank, wanted.samples)
+        return size(placed) / bytes_to_host(placed, rank, options.samples)
 
-    over = rank_bytes(plan, rank, wanted) - wanted.for_tables
-    room = wanted.for_host_tables
+    over = rank_bytes(plan, rank, options) - options.for_tables
+    room = options.for_host_tables
     moved: list[TableShards] = []
     own = [placed for placed in plan.tables if placed.of_rank(rank).rows]
     for placed in sorted(own, key=lambda placed: (-worth(placed), placed.table.name)):
-        if over > 0 and held(placed) <= room:
+        if over > 0 and size(placed) <= room:
             moved.append(placed)
-            over -= held(placed)
-            room -= held(placed)
+            over -= size(placed)
+            room -= size(placed)
     for placed in reversed(moved.copy()):
-        if over + held(placed) <= 0:
+        if over + size(placed) <= 0:
             moved.remove(placed)
-            over += held(placed)
+            over += size(placed)
     return moved
 
 
@@ -164,126 +164,128 @@ class DoesNotFit(MerlinSimError):
     """There is no plan for so little memory."""
 
 
-def make_plan(tables: list[Table], wanted: Wanted) -> Plan:
+def make_plan(tables: list[Table], options: PlanOptions) -> Plan:
     """Assign every table to ranks."""
-    if wanted.cut == Cut.COLUMNS.value and wanted.optimizer in ROW_SLOTS:
+    if options.cut == Cut.COLUMNS.value and options.optimizer in ROW_SLOTS:
         raise MerlinSimError(
-            f"tables cannot be cut by columns under {wanted.optimizer}, which keeps one number of "
+            f"tables cannot be cut by columns under {options.optimizer}, which keeps one number of "
             "a whole row: cut them by rows."
         )
-    plans = [_assign(tables, wanted, pieces_of) for pieces_of in PIECES]
-    fitting = [plan for plan in plans if _most(plan, wanted) <= wanted.for_tables]
+    plans = [_assign(tables, options, pieces_of) for pieces_of in PIECES]
+    fitting = [plan for plan in plans if _most(plan, options) <= options.for_tables]
     if fitting:
-        even = (plan for plan in fitting if _most(plan, wanted) <= EVEN * _mean(plan, wanted))
-        return next(even, min(fitting, key=lambda plan: _most(plan, wanted)))
-    needed, changes = shown_size(least_memory(tables, wanted)), what_would_fit(tables, wanted)
-    beside = f", and {shown_size(wanted.for_host_tables)} beside it" if wanted.host_memory else ""
+        even = (plan for plan in fitting if _most(plan, options) <= EVEN * _mean(plan, options))
+        return next(even, min(fitting, key=lambda plan: _most(plan, options)))
+    needed, changes = shown_size(least_memory(tables, options)), what_would_fit(tables, options)
+    host_part = (
+        f", and {shown_size(options.for_host_tables)} beside it" if options.host_memory else ""
+    )
     raise DoesNotFit(
-        f"the tables do not fit {wanted.ranks} rank(s): one would have to hold {needed} on its "
-        f"device, with gradients and what {wanted.optimizer} keeps, and has "
-        f"{shown_size(wanted.for_tables)} for them there{beside}. "
+        f"the tables do not fit {options.ranks} rank(s): one would have to hold {needed} on its "
+        f"device, with gradients and what {options.optimizer} keeps, and has "
+        f"{shown_size(options.for_tables)} for them there{host_part}. "
         f"What would: {', or '.join(changes)}."
     )
 
 
-def least_memory(tables: list[Table], wanted: Wanted) -> int:
+def least_memory(tables: list[Table], options: PlanOptions) -> int:
     """Return the least that the fullest rank has to hold on its device."""
-    return min(_most(_assign(tables, wanted, pieces_of), wanted) for pieces_of in PIECES)
+    return min(_most(_assign(tables, options, pieces_of), options) for pieces_of in PIECES)
 
 
-def what_would_fit(tables: list[Table], wanted: Wanted) -> list[str]:
+def what_would_fit(tables: list[Table], options: PlanOptions) -> list[str]:
     """Say which changes of one thing would make tables fit that do not."""
-    found = [f"{shown_size(least_memory(tables, wanted) / FOR_TABLES)} a rank"]
-    for ranks in range(wanted.ranks + 1, MOST_RANKS * wanted.ranks + 1):
-        if _fits(tables, replace(wanted, ranks=ranks)):
+    found = [f"{shown_size(least_memory(tables, options) / FOR_TABLES)} a rank"]
+    for ranks in range(options.ranks + 1, MOST_RANKS * options.ranks + 1):
+        if _fits(tables, replace(options, ranks=ranks)):
             found.append(f"{ranks} ranks")
             break
-    host = least_host_memory(tables, wanted)
+    host = least_host_memory(tables, options)
     if host is not None:
         found.append(f"--host_memory of {shown_size(host / FOR_TABLES)} a rank")
-    lean = ("sgd",) if wanted.cut == Cut.COLUMNS.value else ("adagrad", "sgd")
+    lean = ("sgd",) if options.cut == Cut.COLUMNS.value else ("adagrad", "sgd")
     for optimizer in lean:
-        other = replace(wanted, optimizer=optimizer)
-        if other != wanted and _fits(tables, other):
+        other = replace(options, optimizer=optimizer)
+        if other != options and _fits(tables, other):
             found.append(f"--optimizer {optimizer}")
             break
-    if wanted.cut != "auto" and _fits(tables, replace(wanted, cut="auto")):
+    if options.cut != "auto" and _fits(tables, replace(options, cut="auto")):
         found.append("--cut auto")
     return found
 
 
-def least_host_memory(tables: list[Table], wanted: Wanted) -> int | None:
+def least_host_memory(tables: list[Table], options: PlanOptions) -> int | None:
     """Return what the fullest rank has to hold in host memory; None where that would not help."""
-    boundless = replace(wanted, host_memory=math.inf)
+    boundless = replace(options, host_memory=math.inf)
     plans = [_assign(tables, boundless, pieces_of) for pieces_of in PIECES]
-    fitting = [plan for plan in plans if _most(plan, boundless) <= wanted.for_tables]
-    held = [
-        max(rank_bytes(plan, rank, wanted, on_host=True) for rank in range(plan.ranks))
+    fitting = [plan for plan in plans if _most(plan, boundless) <= options.for_tables]
+    largest = [
+        max(rank_bytes(plan, rank, options, on_host=True) for rank in range(plan.ranks))
         for plan in fitting
     ]
-    return min(held, default=None)
+    return min(largest, default=None)
 
 
-def _fits(tables: list[Table], wanted: Wanted) -> bool:
+def _fits(tables: list[Table], options: PlanOptions) -> bool:
     """Return whether there is a plan of these tables for so little memory."""
-    return least_memory(tables, wanted) <= wanted.for_tables
+    return least_memory(tables, options) <= options.for_tables
 
 
-def _most(plan: Plan, wanted: Wanted) -> int:
-    return max(rank_bytes(plan, rank, wanted) for rank in range(plan.ranks))
+def _most(plan: Plan, options: PlanOptions) -> int:
+    return max(rank_bytes(plan, rank, options) for rank in range(plan.ranks))
 
 
-def _mean(plan: Plan, wanted: Wanted) -> float:
-    return sum(rank_bytes(plan, rank, wanted) for rank in range(plan.ranks)) / plan.ranks
+def _mean(plan: Plan, options: PlanOptions) -> float:
+    return sum(rank_bytes(plan, rank, options) for rank in range(plan.ranks)) / plan.ranks
 
 
-def _assign(tables: list[Table], wanted: Wanted, pieces_of: int) -> Plan:
+def _assign(tables: list[Table], options: PlanOptions, pieces_of: int) -> Plan:
     """Assign tables to ranks in pieces of at most an even share over ``pieces_of``."""
-    everywhere = {table.name for table in tables if _is_replicated(table, wanted)}
+    everywhere = {table.name for table in tables if _is_replicated(table, options)}
     moved = [table for table in tables if table.name not in everywhere]
     weights = sum(table.weights for table in moved) or 1
-    numbers = sum(_numbers(table, wanted) for table in moved) or 1
-    share = weights / wanted.ranks / pieces_of
-    load = [0.0] * wanted.ranks
+    numbers = sum(_numbers(table, options) for table in moved) or 1
+    share = weights / options.ranks / pieces_of
+    load = [0.0] * options.ranks
     shards: dict[str, tuple[Shard, ...]] = {}
     for table in sorted(moved, key=lambda table: (-table.weights, table.name)):
-        cut, pieces = _divide(table, wanted, share)
-        ranks = sorted(sorted(range(wanted.ranks), key=lambda rank: (load[rank], rank))[:pieces])
+        cut, pieces = _divide(table, options, share)
+        ranks = sorted(sorted(range(options.ranks), key=lambda rank: (load[rank], rank))[:pieces])
         shards[table.name] = _shards(table, cut, ranks)
         for shard in shards[table.name]:
             part = shard.weights / table.weights
-            load[shard.rank] += shard.weights / weights + part * _numbers(table, wanted) / numbers
+            load[shard.rank] += shard.weights / weights + part * _numbers(table, options) / numbers
     placed = tuple(TableShards(table, shards.get(table.name, ())) for table in tables)
-    return move_to_host(Plan(wanted.ranks, placed), wanted)
+    return move_to_host(Plan(options.ranks, placed), options)
 
 
-def _numbers(table: Table, wanted: Wanted) -> int:
+def _numbers(table: Table, options: PlanOptions) -> int:
     """Return how many numbers a step looks up in a table, at most."""
-    return min(wanted.samples * table.lookups, table.rows) * table.width
+    return min(options.samples * table.lookups, table.rows) * table.width
 
 
-def _is_replicated(table: Table, wanted: Wanted) -> bool:
-    if wanted.cut != "auto":
-        return wanted.cut == Cut.REPLICATED.value
-    return wanted.ranks == 1 or table.rows * wanted.ranks <= wanted.samples
+def _is_replicated(table: Table, options: PlanOptions) -> bool:
+    if options.cut != "auto":
+        return options.cut == Cut.REPLICATED.value
+    return options.ranks == 1 or table.rows * options.ranks <= options.samples
 
 
-def _divide(table: Table, wanted: Wanted, share: float) -> tuple[Cut, int]:
+def _divide(table: Table, options: PlanOptions, share: float) -> tuple[Cut, int]:
     """Say how a table is cut, and into how many pieces."""
-    most_columns = min(wanted.ranks, table.width)
-    if wanted.cut == Cut.WHOLE.value:
+    most_columns = min(options.ranks, table.width)
+    if options.cut == Cut.WHOLE.value:
         return Cut.WHOLE, 1
-    if wanted.cut == Cut.COLUMNS.value:
+    if options.cut == Cut.COLUMNS.value:
         return Cut.COLUMNS, most_columns
-    if wanted.cut == Cut.ROWS.value:
-        return Cut.ROWS, min(wanted.ranks, table.rows)
+    if options.cut == Cut.ROWS.value:
+        return Cut.ROWS, min(options.ranks, table.rows)
     pieces = 1
-    while table.weights > pieces * share and pieces < wanted.ranks:
+    while table.weights > pieces * share and pieces < options.ranks:
         pieces *= 2
-    pieces = min(pieces, wanted.ranks)
+    pieces = min(pieces, options.ranks)
     if pieces == 1:
         return Cut.WHOLE, 1
-    if wanted.optimizer in ROW_SLOTS or table.width < pieces * NARROWEST:
+    if options.optimizer in ROW_SLOTS or table.width < pieces * NARROWEST:
         return Cut.ROWS, min(pieces, table.rows)
     return Cut.COLUMNS, pieces
 

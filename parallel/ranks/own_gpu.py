@@ -11,7 +11,7 @@ import os
 from ...foundation.gpus import VISIBLE, Gpus
 from ...foundation.ranks import LocalRank
 
-_TAKEN = "MERLIN_SIM_GPU"  # what this rank has taken; its children inherit it
+_GPU_OF_RANK = "MERLIN_SIM_GPU"  # what this rank has taken; its children inherit it
 
 SHARE_OF_TENSORFLOW = "0.85"
 """Of the GPU's memory, at most; the rest is cudf's. Merlin's own choice is half for each."""
@@ -27,7 +27,7 @@ def take(gpus: Gpus, local: LocalRank) -> str | None:
         return None
     _set_memory_up()
     if is_taken():
-        return os.environ[_TAKEN]
+        return os.environ[_GPU_OF_RANK]
     if len(gpus.visible) == 1 and _dealt_out_by_slurm(local):
         return _see_only(gpus.visible[0].device_id)
     if local.size > len(gpus.visible):
@@ -37,13 +37,13 @@ def take(gpus: Gpus, local: LocalRank) -> str | None:
 
 def is_taken() -> bool:
     """Return whether this rank sees its own GPU only."""
-    taken = os.environ.get(_TAKEN)
+    taken = os.environ.get(_GPU_OF_RANK)
     return taken is not None and taken == os.environ.get(VISIBLE)
 
 
 def _see_only(device_id: str) -> str:
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # NVML's order, by which it was chosen
-    os.environ[VISIBLE] = os.environ[_TAKEN] = device_id
+    os.environ[VISIBLE] = os.environ[_GPU_OF_RANK] = device_id
     return device_id
 
 

@@ -60,15 +60,15 @@ class Progress:
     patient: bool = False
     written: int = 0
     """Signs of a checkpoint that is being written."""
-    heard: float = field(default_factory=time.monotonic)
+    last_message: float = field(default_factory=time.monotonic)
     moved: float = field(default_factory=time.monotonic)
 
     def beat(self, steps: int, patient: bool, written: int = 0) -> None:
         """Note a message."""
-        self.heard = time.monotonic()
+        self.last_message = time.monotonic()
         self.patient = patient
         if (steps, written) != (self.steps, self.written):
-            self.steps, self.written, self.moved = steps, written, self.heard
+            self.steps, self.written, self.moved = steps, written, self.last_message
 
 
 def judge(progress: dict[int, Progress], now: float, stall_timeout: float) -> str | None:
@@ -79,8 +79,8 @@ def judge(progress: dict[int, Progress], now: float, stall_timeout: float) -> st
     checkpoint moves with what it writes.
     """
     for rank, state in sorted(progress.items()):
-        if now - state.heard > SILENCE_SECONDS:
-            return f"rank {rank} has not been heard of for {now - state.heard:.0f} seconds"
+        if now - state.last_message > SILENCE_SECONDS:
+            return f"rank {rank} has not reported for {now - state.last_message:.0f} seconds"
     furthest = max(state.steps for state in progress.values())
     for rank, state in sorted(progress.items()):
         limit = LONG_SECONDS if state.patient or state.steps <= 2 else stall_timeout
@@ -302,7 +302,7 @@ class Watchdog:
                         self._end("", int(message["code"]))
                     return
         except TimeoutError:
-            reason = f"rank 0 has not been heard of for {SILENCE_SECONDS:.0f} seconds"
+            reason = f"rank 0 has not reported for {SILENCE_SECONDS:.0f} seconds"
         except (OSError, ValueError):
             pass
         if not self._closing.is_set():

@@ -427,14 +427,14 @@ def rate_variable(optimizer: Any) -> tf.Variable | None:
 
 
 @dataclass(frozen=True)
-class HeldRows:
-    """Holds the first rows of tables back, whatever the optimizer.
+class ScaledRows:
+    """Scales the moves of the first rows of tables, whatever the optimizer.
 
     Example:
         >>> table = tf.Variable([[1.0], [1.0]])
-        >>> held = HeldRows({table.ref(): 1}, 0.25)
+        >>> scaled = ScaledRows({table.ref(): 1}, 0.25)
         >>> moves = tf.fill([2, 1], 4.0)
-        >>> held.while_applied([table], [moves], lambda: table.assign_add(moves))
+        >>> scaled.while_applied([table], [moves], lambda: table.assign_add(moves))
         >>> table.numpy().tolist()
         [[2.0], [5.0]]
 
@@ -442,7 +442,7 @@ class HeldRows:
     """
 
     rows: Mapping[Any, int]
-    """Reference of a table -> how many of its first rows are held."""
+    """Reference of a table -> how many of its first rows are scaled."""
     rate: float
     """The part that they move by: 0 leaves them as they are."""
 
@@ -455,20 +455,20 @@ class HeldRows:
     ) -> None:
         """Apply gradients, then take back what is too much.
 
-        Unless every row moves, only the held rows that have a gradient are read and written.
+        Unless every row moves, only the scaled rows that have a gradient are read and written.
         """
-        held: list[tuple[tf.Variable, tf.Tensor]] = []
+        scaled: list[tuple[tf.Variable, tf.Tensor]] = []
         for variable, gradient in zip(variables, gradients, strict=True):
             rows = self.rows.get(variable.ref())
             if rows and not moves_every_row and isinstance(gradient, tf.IndexedSlices):
                 indices = gradient.indices
-                held.append((variable, tf.boolean_mask(indices, indices < rows)))
+                scaled.append((variable, tf.boolean_mask(indices, indices < rows)))
             elif rows:
-                held.append((variable, tf.range(rows)))
-        before = [tf.gather(variable, chosen) for variable, chosen in held]
+                scaled.append((variable, tf.range(rows)))
+        before = [tf.gather(variable, chosen) for variable, chosen in scaled]
         with tf.control_dependencies(before):
             apply()
-        for (variable, chosen), were in zip(held, before, strict=True):
+        for (variable, chosen), were in zip(scaled, before, strict=True):
             with tf.device(variable.device):
                 moved = tf.gather(variable, chosen) - were
                 kept = were + self.rate * moved if self.rate else were

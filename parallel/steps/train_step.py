@@ -12,7 +12,7 @@ from ...foundation.ranks import Ranks
 from ..ranks.collectives import Gradient, average, average_gradients
 from .fused import fused_arithmetic
 from .loss_scale import LossScale
-from .optimizers import HeldRows
+from .optimizers import ScaledRows
 from .sample_batch import Make, SampleBatch, mean_over_counted
 from .table_rows import (
     TableGradient,
@@ -62,7 +62,7 @@ class TrainStep:
         fp16_compression: see :func:`~merlin_sim.parallel.ranks.collectives.average_gradients`.
         dense_tables: see there.
         own: trained variables of which this rank has a part that no other has.
-        held: rows of tables that move by a part only; None where all move.
+        scaled_rows: rows of tables that move by a part only; None where all move.
         table_gradient: what lookups give tables; None for what suits the device.
         one_program: XLA makes one program of all that the caller traces, this step in it, so that
             nothing here waits for a choice: that would keep a GPU idle.
@@ -84,7 +84,7 @@ class TrainStep:
         fp16_compression: bool = False,
         dense_tables: bool = False,
         own: Sequence[tf.Variable] = (),
-        held: HeldRows | None = None,
+        scaled_rows: ScaledRows | None = None,
         table_gradient: TableGradient | None = None,
         one_program: bool = False,
     ) -> None:
@@ -95,7 +95,7 @@ class TrainStep:
         self.ranks = ranks
         self.fp16_compression = fp16_compression
         self.dense_tables = dense_tables
-        self.held = held
+        self.scaled_rows = scaled_rows
         refs = {variable.ref() for variable in own}
         trained = enumerate(model.trainable_variables) if refs else ()
         self.own = frozenset(i for i, variable in trained if variable.ref() in refs)
@@ -220,11 +220,11 @@ class TrainStep:
                 zip(gradients, variables, strict=True), experimental_aggregate_gradients=False
             )
 
-        if self.held is None:
+        if self.scaled_rows is None:
             apply()
         else:
             every_row = getattr(self.optimizer, "moves_every_row", True)
-            self.held.while_applied(variables, gradients, apply, every_row)
+            self.scaled_rows.while_applied(variables, gradients, apply, every_row)
         return tf.constant(True)
 
     def _apply_and_choose(self, gradients: list[Gradient], finite: tf.Tensor) -> None:

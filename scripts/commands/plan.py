@@ -8,7 +8,7 @@ import click
 import numpy as np
 
 from ...foundation.exceptions import MerlinSimError
-from ...parallel.placement.plan import Cut, Plan, TableShards, Wanted, shown_size
+from ...parallel.placement.plan import Cut, Plan, PlanOptions, TableShards, shown_size
 from ...parallel.placement.planner import (
     Costs,
     bytes_between,
@@ -17,7 +17,7 @@ from ...parallel.placement.planner import (
     rank_bytes,
 )
 from ...training.runs.run_config import SPREAD, RunConfig
-from ...training.runs.table_plan import plan_of, wanted_of
+from ...training.runs.table_plan import plan_of, plan_options
 from ..options.run_options import MODEL, settle, take_model_options
 from ..options.shared_options import option, setting_options, with_options
 from ..options.short_help import ShortHelp
@@ -62,27 +62,27 @@ def command(ranks: int, nodes: int, **values: Any) -> None:
         config.dataset_dir, feature_spec=config.feature_spec, check_files=False
     )
     plan = plan_of(config, dataset, options, ranks)
-    wanted = wanted_of(config, ranks)
-    _print_tables(plan, wanted)
-    _print_ranks(plan, wanted)
-    _print_sums(plan, wanted, nodes)
+    chosen = plan_options(config, ranks)
+    _print_tables(plan, chosen)
+    _print_ranks(plan, chosen)
+    _print_sums(plan, chosen, nodes)
 
 
-def _print_tables(plan: Plan, wanted: Wanted) -> None:
+def _print_tables(plan: Plan, options: PlanOptions) -> None:
     rows = []
     for placed in plan.tables:
-        table, held = placed.table, _held(placed, wanted)
-        sizes = map(shown_size, (table.weights, held.slots, held.gradient))
+        table, costs = placed.table, _costs(placed, options)
+        sizes = map(shown_size, (table.weights, costs.slots, costs.gradient))
         rows.append([table.name, f"{table.rows:,}", str(table.width), *sizes, _where(placed)])
-    head = ["table", "rows", "width", "weights", wanted.optimizer, "gradient", "where"]
+    head = ["table", "rows", "width", "weights", options.optimizer, "gradient", "where"]
     print("Tables")
     print_table(head, rows)
 
 
-def _held(placed: TableShards, wanted: Wanted) -> Costs:
+def _costs(placed: TableShards, options: PlanOptions) -> Costs:
     """Add up the parts of a table; of one that is on every rank, count one."""
     ranks = {0} if placed.cut is Cut.REPLICATED else {shard.rank for shard in placed.shards}
-    parts = [part_costs(placed, rank, wanted) for rank in ranks]
+    parts = [part_costs(placed, rank, options) for rank in ranks]
     return Costs(*(sum(sizes) for sizes in zip(*parts)))  # noqa: B905
 
 
@@ -90,9 +90,9 @@ def _where(placed: TableShards) -> str:
     """Say where a table is.
 
     >>> from ...parallel.placement.plan import Table
-    >>> _where(Placed(Table("item", 10, 4)))
+    >>> _where(TableShards(Table("item", 10, 4)))
     'every rank'
-    >>> _where(Placed(Table("item", 10, 4), on_host=frozenset({0, 1})))
+    >>> _where(TableShards(Table("item", 10, 4), on_host=frozenset({0, 1})))
     'every rank, in host memory'
     """
     in_host = ", in host memory"
@@ -107,39 +107,39 @@ def _where(placed: TableShards) -> str:
     return f"{placed.cut.value} in {len(placed.shards)}: ranks {on}"
 
 
-def _print_ranks(plan: Plan, wanted: Wanted) -> None:
-    sent = bytes_between(plan, wanted.samples)
+def _print_ranks(plan: Plan, options: PlanOptions) -> None:
+    sent = bytes_between(plan, options.samples)
     rows = []
     for rank in range(plan.ranks):
-        costs = (part_costs(placed, rank, wanted) for placed in plan.tables)
+        costs = (part_costs(placed, rank, options) for placed in plan.tables)
         parts = [sum(part) for part in zip(*costs)]  # noqa: B905
-        held = [rank_bytes(plan, rank, wanted, on_host) for on_host in (False, True)]
+        totals = [rank_bytes(plan, rank, options, on_host) for on_host in (False, True)]
         travel = (sent[rank].sum(), sent[:, rank].sum())
-        sizes = (*parts, *held[: 2 if wanted.host_memory else 1], *travel)
+        sizes = (*parts, *totals[: 2 if options.host_memory else 1], *travel)
         rows.append([str(rank), *map(shown_size, sizes)])
-    memories = ["device", "host"] if wanted.host_memory else ["in all"]
-    head = ["rank", "weights", wanted.optimizer, "gradients", *memories, "sends", "receives"]
-    print(f"Ranks, per step of {wanted.samples:,} samples")
+    memories = ["device", "host"] if options.host_memory else ["in all"]
+    head = ["rank", "weights", options.optimizer, "gradients", *memories, "sends", "receives"]
+    print(f"Ranks, per step of {options.samples:,} samples")
     print_table(head, rows)
 
 
-def _print_sums(plan: Plan, wanted: Wanted, nodes: int) -> None:
-    held = [rank_bytes(plan, rank, wanted) for rank in range(plan.ranks)]
-    sent = bytes_between(plan, wanted.samples)
+def _print_sums(plan: Plan, options: PlanOptions, nodes: int) -> None:
+    totals = [rank_bytes(plan, rank, options) for rank in range(plan.ranks)]
+    sent = bytes_between(plan, options.samples)
     weights = sum(placed.table.weights for placed in plan.tables)
     click.echo(f"{len(plan.tables)} tables, {shown_size(weights)} of weights.")
     click.echo(
-        f"Balance, the fullest rank over the mean: device memory {_ratio(held)}, "
+        f"Balance, the fullest rank over the mean: device memory {_ratio(totals)}, "
         f"received per step {_ratio(sent.sum(0))}."
     )
     if nodes > 1:
         node = np.arange(plan.ranks) // (plan.ranks // nodes)
         between = sent[node[:, None] != node[None, :]].sum()
         click.echo(f"Between nodes: {shown_size(between)} of {shown_size(sent.sum())} per step.")
-    if wanted.host_memory:
-        own = [rank_bytes(plan, rank, wanted, on_host=True) for rank in range(plan.ranks)]
+    if options.host_memory:
+        own = [rank_bytes(plan, rank, options, on_host=True) for rank in range(plan.ranks)]
         crossing = [
-            sum(bytes_to_host(p, rank, wanted.samples) for p in plan.tables if rank in p.on_host)
+            sum(bytes_to_host(p, rank, options.samples) for p in plan.tables if rank in p.on_host)
             for rank in range(plan.ranks)
         ]
         click.echo(

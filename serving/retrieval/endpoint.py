@@ -1,4 +1,4 @@
-"""The model ``recommend`` as a server has it beside its own. Imports no TensorFlow."""
+"""The model ``recommend`` as a server has it besides its own. Imports no TensorFlow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retrieval and the whole, beside what is plainer, on clicks that were held out."""
+"""Retrieval and the whole, compared with what is plainer, on clicks that were held out."""
 
 from __future__ import annotations
 

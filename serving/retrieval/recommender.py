@@ -48,7 +48,7 @@ class Ranker:
     def score(self, history: UserHistory, ids: Ids, facts: Mapping[str, Any]) -> Any:
         """Return what the ranker says of items: [items]."""
         event = user_event(self._encoder, history, facts)
-        encoded = self._encoder.encode_beside(event, self._own_ids(ids))
+        encoded = self._encoder.encode_for_items(event, self._own_ids(ids))
         return self._scorer.score_events([encoded])[0]
 
     def _own_ids(self, ids: Ids) -> Ids:
@@ -73,7 +73,7 @@ class Question(NamedTuple):
     history: UserHistory | None
     top: int
     facts: Mapping[str, Any] = MappingProxyType({})
-    """Facts of the user for the rules, and fields that the models read beside keys."""
+    """Facts of the user for the rules, and fields that the models read besides keys."""
 
 
 class Found(NamedTuple):
@@ -253,10 +253,10 @@ class Recommender:
         seen: Sequence[Ids],
         widening: int = 0,
     ) -> list[Found]:
-        """Return the nearest items of each: as many as it wants beside those seen, or more.
+        """Return the nearest items of each: as many as it wants besides those seen, or more.
 
         Those that want as many are looked for in one go. All in one go would not do: the more are
-        wanted, the more the index compares again, and an answer may not depend on who asks beside.
+        wanted, the more the index compares again, and an answer may not depend on other requests.
         """
         counts = np.array([
             min((max(self.retrieved, question.top) + len(own)) * 4**widening, self.index.items)

@@ -111,7 +111,7 @@ def read_rules(path: Path) -> Rules:
     node, problems = read_yaml(path)
     if node is None:
         raise SpecError(path, problems)
-    reader = _Reader(path, node.line_of, list(problems))
+    reader = _RulesReader(path, node.line_of, list(problems))
     rules = reader.read(node.plain())
     if reader.problems:
         raise SpecError(path, sorted(reader.problems, key=lambda problem: problem.line or 0))
@@ -119,7 +119,7 @@ def read_rules(path: Path) -> Rules:
 
 
 @dataclass
-class _Reader:
+class _RulesReader:
     path: Path
     line_of: Callable[[KeyPath], int]
     problems: list[Problem]

@@ -134,13 +134,13 @@ class StoreHistories:
 def user_event(encoder: EventEncoder, history: UserHistory, facts: Mapping[str, Any]) -> Event:
     """Return a user without candidates as a model's encoder takes one.
 
-    Facts are fields that the model reads beside keys, and keys that the history does not have.
+    Facts are fields that the model reads besides keys, and keys that the history does not have.
     """
     users = {
         column.name: history.user.get(column.name, facts.get(column.name))
         for column in encoder.columns.event_keys
     }
     fields = (*encoder.numbers.user_fields, *encoder.time_fields)
-    beside = {name: facts[name] for name in fields if name in facts}
+    given = {name: facts[name] for name in fields if name in facts}
     newest = history.items[-encoder.newest :]
-    return encoder.parse({**users, **beside, HISTORY: newest, CANDIDATES: []})
+    return encoder.parse({**users, **given, HISTORY: newest, CANDIDATES: []})

@@ -103,7 +103,7 @@ def save_served_model(
             return model.scores(columns)
         return tf.sigmoid(tf.cast(model.forward(columns).logits, tf.float32))
 
-    def score_beside(user: dict[str, Any], candidates: dict[str, Any]) -> tf.Tensor:
+    def score_candidates(user: dict[str, Any], candidates: dict[str, Any]) -> tf.Tensor:
         return score({**user, **{name: ids[tf.newaxis] for name, ids in candidates.items()}})
 
     def plain(columns: dict[str, Any]) -> dict[str, tf.Tensor]:
@@ -112,15 +112,15 @@ def save_served_model(
     def one_user(columns: dict[str, Any]) -> dict[str, tf.Tensor]:
         user = {n: _of_one_user(n, column) for n, column in columns.items() if n not in targets}
         candidates = {name: columns[name] for name in targets}
-        return {SCORE: in_parts(lambda part: score_beside(user, part), candidates)}
+        return {SCORE: in_parts(lambda part: score_candidates(user, part), candidates)}
 
     functions = {PLAIN_SIGNATURE: _traced(plain, signature)}
     if not takes_rows:
         functions[ONE_USER_SIGNATURE] = _traced(one_user, signature)
     if dim := getattr(model, "summary_dim", 0):
-        beside = signature | {HISTORY_SUMMARY: tf.TensorSpec([None, dim], name=HISTORY_SUMMARY)}
-        functions[PLAIN_SIGNATURE + SUMMARIZED] = _traced(plain, beside)
-        functions[ONE_USER_SIGNATURE + SUMMARIZED] = _traced(one_user, beside)
+        summarized = signature | {HISTORY_SUMMARY: tf.TensorSpec([None, dim], name=HISTORY_SUMMARY)}
+        functions[PLAIN_SIGNATURE + SUMMARIZED] = _traced(plain, summarized)
+        functions[ONE_USER_SIGNATURE + SUMMARIZED] = _traced(one_user, summarized)
         histories = columns_signature(schema.select_by_name(channels[POSITIVE_HISTORY]))
         functions[SUMMARIZE_SIGNATURE] = _traced(
             lambda columns: {HISTORY_SUMMARY: model.summarize(columns)}, histories

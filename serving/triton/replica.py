@@ -66,7 +66,7 @@ class Replica:
     """Starts the process on that folder, given the token that manages it."""
     options: ServerOptions
     clear: Callable[[], None] = lambda: None
-    """Lets go of what it had beside the folder, once it has ended."""
+    """Lets go of what it had besides the folder, once it has ended."""
     is_ready: bool = field(init=False, default=False)
     has_answered: bool = field(init=False, default=False)
     """Whether it has answered anybody's request."""

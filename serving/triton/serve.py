@@ -52,7 +52,7 @@ _FORK_PATIENCE = 70.0
 
 
 class Endpoint(Protocol):
-    """A model that a server has beside its own, asked in plain JSON at a path of its own."""
+    """A model that a server has besides its own, asked in plain JSON at a path of its own."""
 
     name: str
     path: str
@@ -74,8 +74,8 @@ class Server:
         servable: An opened servable, which is read where it lies and must stay there; or what
             says which version should be served at any time.
         options: See :class:`ServerOptions`.
-        endpoints: Models that it has beside its own.
-        sections: What the page at the root has beside what the server knows itself.
+        endpoints: Models that it has besides its own.
+        sections: What the page at the root has besides what the server knows itself.
     """
 
     def __init__(

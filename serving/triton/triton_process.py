@@ -145,7 +145,7 @@ class OwnProcess:
         lock: A file descriptor that it holds as long as it or a child of it lives; None for none.
         patience: Seconds that it has to end once it is asked to.
         hidden: Lines with one of these are not passed on.
-        variables: Of its environment, beside those that every server needs.
+        variables: Of its environment, besides those that every server needs.
     """
 
     def __init__(

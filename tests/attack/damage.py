@@ -75,9 +75,9 @@ class PageChange(NamedTuple):
 
     def make(self, path: Path) -> None:
         content = path.read_bytes()
-        path.write_bytes(self.change.made(content, *self._stretch(path, content)))
+        path.write_bytes(self.change.made(content, *self._byte_range(path, content)))
 
-    def _stretch(self, path: Path, content: bytes) -> tuple[int, int]:
+    def _byte_range(self, path: Path, content: bytes) -> tuple[int, int]:
         if self.part == "footer" and len(content) >= 12:
             (length,) = struct.unpack("<I", content[-8:-4])
             return max(0, len(content) - 8 - length), len(content)

@@ -45,7 +45,7 @@ def judge(directory: Path, form: str, are_tables: bool = False) -> bool:
         assert not faults, faults[0]
         for mapping, truth in truths.items():
             truth.assert_fed(found.result[mapping])
-    elif are_tables and not any(truth.doubts for truth in truths.values()):
+    elif are_tables and not any(truth.unclear for truth in truths.values()):
         assert faults, found.refusal
         rows = [row for truth in truths.values() for row in truth.rows]
         if len(rows) == len(faults):

@@ -43,7 +43,7 @@ class Truth:
         self.faults: list[str] = []
         self.rows: list[tuple[str, int]] = []
         """File and row (from 1) of those faults that are of a row."""
-        self.doubts: list[str] = []
+        self.unclear: list[str] = []
         for name in files[mapping]:
             try:
                 self._read(directory / name, name)
@@ -79,7 +79,7 @@ class Truth:
         if names.count(column) != 1:
             raise ValueError(f"{names.count(column)} columns {column!r}")
         if [each.partition("\0")[0] for each in names].count(column) != 1:
-            self.doubts.append(f"another name is {column!r} up to a zero byte")
+            self.unclear.append(f"another name is {column!r} up to a zero byte")
         groups = range(file.num_row_groups)
         read = [file.read_row_group(group, columns=[column], use_threads=False) for group in groups]
         read = read or [file.read(columns=[column])]
@@ -89,21 +89,21 @@ class Truth:
         array = table.column(table.column_names.index(column))
         array.validate(full=True)
         if pa.types.is_dictionary(array.type):
-            self.doubts.append(f"{column} is a dictionary")
+            self.unclear.append(f"{column} is a dictionary")
             array = array.cast(array.type.value_type)
         return array
 
     def _judge_type(self, fault: str, column: str, kind: pa.DataType) -> None:
         said, element = self.said[column], kind.value_type if is_list(kind) else kind
         if pa.types.is_dictionary(element):
-            self.doubts.append(fault)
+            self.unclear.append(fault)
             element = element.value_type
         tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
         if is_list(kind) != bool(said.length) or not any(test(element) for test in tests):
             self.faults.append(fault)
         plain = {pa.float32()} if said.channel in NUMBERS else {pa.int32(), pa.int64()}
         if element not in (plain if said.channel != "label" else {pa.float32(), pa.int8()}):
-            self.doubts.append(fault)
+            self.unclear.append(fault)
 
     def _fault_of(self, cell: Any, said: Column) -> str:
         if cell is None:
@@ -112,7 +112,7 @@ class Truth:
         if said.channel == "target_item_numerical" and said.length not in (None, len(values)):
             return f"{len(values)} numbers"
         if said.length and len(values) > said.length:
-            self.doubts.append("a longer list")
+            self.unclear.append("a longer list")
         for value in values:
             if not isinstance(value, int | float) or not math.isfinite(value):
                 return f"{value!r:.40}"

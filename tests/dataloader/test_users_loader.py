@@ -260,9 +260,9 @@ def test_a_negative_is_the_draw_of_its_position(users):
     seed = position_seed(RULES.seed)
     batch = grouped_batches_of(feed)[0]
     for user, negatives in zip(batch["user"], batch["thing_neg"], strict=True):
-        beside = [drawn(key_of(seed, user, index, 0), 0, counts) for index in range(40)]
+        drawn_items = [drawn(key_of(seed, user, index, 0), 0, counts) for index in range(40)]
         seen = negatives[negatives > 0].tolist()
-        assert any(beside[first : first + len(seen)] == seen for first in range(40))
+        assert any(drawn_items[first : first + len(seen)] == seen for first in range(40))
 
 
 @pytest.mark.slow

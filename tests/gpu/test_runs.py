@@ -116,7 +116,7 @@ def test_more_ranks_than_gpus_are_refused(on_gpu, gpu_count, sim_dataset, tmp_pa
     assert f"{ranks} ranks were started on a machine with" in said
 
 
-def test_a_gpu_out_of_memory_is_told_what_to_lower(on_gpu, sim_dataset, tmp_path):
+def test_out_of_gpu_memory_the_error_says_what_to_lower(on_gpu, sim_dataset, tmp_path):
     said = on_gpu(
         *("train", "--dataset_dir", sim_dataset, "--results_dir", tmp_path, "--benchmark"),
         *("--global_batch_size", "256", *OF_MODEL["sim"], "--embedding_dim", "2048"),

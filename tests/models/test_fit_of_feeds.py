@@ -103,7 +103,7 @@ def test_what_steps_are_given_is_copied_to_the_device_once(make_dataset, monkeyp
 
 
 @pytest.mark.slow
-def test_users_are_told_of_as_their_rows_are_and_each_sample_counts_once(tmp_path):
+def test_users_are_reported_as_their_rows_are_and_each_sample_counts_once(tmp_path):
     """Batches of users x candidates; scores in the order of the rows."""
     dataset = DatasetDirectory.open(write_users_dataset(tmp_path / "users", [[OF_USERS]]))
     model = small_din(dataset)

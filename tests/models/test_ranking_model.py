@@ -14,11 +14,11 @@ from sklearn.metrics import roc_auc_score
 
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models import DLRMModel, OptionError, build_model, load_model
-from merlin_sim.models.blocks.embeddings.spread_tables import spread_tables
+from merlin_sim.models.blocks.embeddings.sharded_tables import sharded_tables
 from merlin_sim.models.known_families import find_family
 from merlin_sim.models.options import DLRMOptions
 from merlin_sim.models.ranking import DLRMBlock, RankingChannels
-from merlin_sim.parallel.placement.plan import Wanted
+from merlin_sim.parallel.placement.plan import PlanOptions
 from merlin_sim.parallel.placement.planner import make_plan
 from merlin_sim.parallel.steps.optimizers import LazyAdam
 from merlin_sim.schemas.dataset import DatasetDirectory
@@ -155,10 +155,10 @@ def test_what_follows_the_lookups_of_spread_tables_is_compiled_by_itself():
     columns, labels = batch_of(6)
     family = find_family("dcnv2")
     tables = family.tables(ranking_schema(), family.options.parse(dict(CROSS)))
-    plan, found = make_plan(tables, Wanted(ranks=1, samples=8, cut="whole")), []
+    plan, found = make_plan(tables, PlanOptions(ranks=1, samples=8, cut="whole")), []
     for compiles in (False, True):
         tf.keras.utils.set_random_seed(1)
-        with spread_tables(plan, Ranks(), compiles):
+        with sharded_tables(plan, Ranks(), compiles):
             model = build_model("dcnv2", ranking_schema(), **CROSS)
 
         @tf.function(autograph=False)

@@ -49,7 +49,7 @@ def body(*interactions):
         (b"3", "expected an object, received 3"),
         (b'[{"user": 1, "item": 2}, {"user": 1}]', "interaction 2: expected the key 'item'"),
         (b'{"user": 1, "item": {"cat_id": 2}}', "item: expected 'item_id'"),
-        (b'{"user": 1, "item": {"item_id": 2, "colour": 3}}', "nothing beside item_id, cat_id"),
+        (b'{"user": 1, "item": {"item_id": 2, "colour": 3}}', "nothing besides item_id, cat_id"),
         (
             json.dumps({"user": 2**70, "item": 1}).encode(),
             "user: expected a whole number of 64 bits",
@@ -65,7 +65,7 @@ def test_of_a_bad_request_nothing_is_kept(store, text, says):
 
 
 class HeldStore:
-    """Writes when it is allowed to; refuses what is told."""
+    """Writes when it is allowed to; refuses what it is set to."""
 
     def __init__(self):
         self.go_on = threading.Event()
@@ -78,7 +78,7 @@ class HeldStore:
             raise StoreError("the disk is full.")
 
 
-def test_what_waits_is_written_together_and_each_is_told_its_own_end():
+def test_what_waits_is_written_together_and_each_has_its_own_answer():
     """One caller has gone meanwhile."""
     store = HeldStore()
     appends = Appends(store, *KINDS, CollectorRegistry())
@@ -157,7 +157,7 @@ def test_an_item_whose_features_are_not_known_brings_them(store, tmp_path):
     appends = Appends.of(servable, store, CollectorRegistry())
     for item, received in ((5, "5"), ({"thing": 5}, '{"thing": 5}')):
         ((status, answer),) = ask(appends, body({"user": 1, "item": item}))
-        expected = "item: expected 'thing', 'kind' and nothing beside thing, kind, received "
+        expected = "item: expected 'thing', 'kind' and nothing besides thing, kind, received "
         assert (status, answer["error"]) == (400, expected + received)
     whole = {"thing": 5, "kind": 2}
     assert ask(appends, body({"user": 1, "item": whole})) == [(200, {"kept": 1})]

@@ -1,4 +1,4 @@
-"""Stands in for pynvml where there is no GPU: a driver that tells of the GPUs in GPU_STAND_INS.
+"""Stands in for pynvml where there is no GPU: a driver that reports the GPUs in GPU_STAND_INS.
 
 That variable holds JSON: {"driver": "535.104.05", "cuda": 12020, "gpus": [{"cores": [0, 1]}]}; a
 GPU may tell its name and its bytes of memory too. It has the functions that are called and no
@@ -33,7 +33,7 @@ class NVMLError_Unknown(NVMLError):
 
 
 class NVMLError_NotSupported(NVMLError):
-    """This GPU does not tell."""
+    """This GPU does not report it."""
 
 
 def _machine():

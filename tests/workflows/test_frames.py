@@ -20,7 +20,7 @@ def test_rows_are_ordered_by_several_columns_however_large(largest):
 def test_ranks_are_those_of_the_bytes():
     keys = ["b", "B", "é", "a", "z", "b", "ab"]
     ordered = sorted(set(keys))
-    assert backend.ranks(pa.array(keys)).tolist() == [ordered.index(key) for key in keys]
+    assert backend.ordered_codes(pa.array(keys)).tolist() == [ordered.index(key) for key in keys]
 
 
 def test_a_column_of_lists_is_printed_and_goes_through_arrow():

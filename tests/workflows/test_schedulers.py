@@ -126,7 +126,7 @@ def test_one_process_computes_one_at_a_time_on_a_gpu(gpus):
 
 
 @pytest.mark.parametrize("where", ["single", "local"])
-def test_a_gpu_out_of_memory_is_told_what_helps(gpus, where):
+def test_out_of_gpu_memory_the_error_says_what_helps(gpus, where):
     """The host's memory is not taken for a GPU's."""
 
     def fail(error):

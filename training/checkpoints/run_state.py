@@ -14,7 +14,7 @@ import tensorflow as tf
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.ranks import Ranks
 from ...foundation.settings import shown_value
-from ...models.blocks.embeddings.spread_tables import TablePart
+from ...models.blocks.embeddings.sharded_tables import TablePart
 from ...models.known_families import find_family
 from ...models.registry import family_of
 from ...models.saving import (

@@ -146,7 +146,7 @@ def evaluate(
     user: str | None = None,
     stopped: Callable[[], bool] = lambda: False,
     alive: Callable[[], None] = lambda: None,
-    tells_steps: bool = False,
+    reports_steps: bool = False,
     title: str = "test",
     locations: LocationFinder | None = None,
     extra: Sequence[tf.keras.metrics.Metric] = (),
@@ -192,7 +192,7 @@ def evaluate(
                 kept.add(labels, scores, columns[user] if user else None, at)
             samples += len(scores) * ranks.size
             now = time.perf_counter()
-            if tells_steps:
+            if reports_steps:
                 rate = {"samples/s": len(scores) * ranks.size / max(1e-9, now - before)}
                 log.write("step", (0, step), epoch=1, step=step + 1, **rate)
             before = now

@@ -7,7 +7,7 @@ from contextlib import closing
 from itertools import islice
 from typing import Any
 
-from ...models.blocks.embeddings.spread_tables import own_variables
+from ...models.blocks.embeddings.sharded_tables import own_variables
 from ...models.saving import restore_weights
 from ...parallel.checkpoints.checkpoint_files import CheckpointError, SavedCheckpoint
 from ...parallel.ranks import collectives
@@ -84,7 +84,7 @@ class InferenceRun(RunParts):
             self.log,
             self.user,
             alive=self.watchdog.alive,
-            tells_steps=True,
+            reports_steps=True,
             locations=self.locations_to_save(feed),
         )
         assert found is not None

@@ -24,7 +24,7 @@ from ...foundation.gpus import first_line
 from ...foundation.process_wide import deterministic_operations
 from ...foundation.ranks import Ranks, rank_batch_size
 from ...models import build_model
-from ...models.blocks.embeddings.spread_tables import spread_tables
+from ...models.blocks.embeddings.sharded_tables import sharded_tables
 from ...models.family import Family
 from ...models.known_families import find_family
 from ...parallel.checkpoints.checkpoint_store import (
@@ -190,7 +190,7 @@ class Run:
         if self.config.tables != SPREAD:
             return nullcontext()
         plan = plan_of(self.config, dataset, options, self.ranks.size)
-        return spread_tables(plan, self.ranks, self.config.xla)
+        return sharded_tables(plan, self.ranks, self.config.xla)
 
     def _find_checkpoint(self) -> SavedCheckpoint | None:
         is_training = self.config.mode == "train"
@@ -206,7 +206,7 @@ class Run:
         return choose_checkpoint(path, self.config.step, say, check_facts)
 
     def _model_options(self, checkpoint: SavedCheckpoint | None) -> dict[str, Any]:
-        """Return the options given, and those of a checkpoint's model beside them.
+        """Return the options given, and of the others those of a checkpoint's model.
 
         Where training goes on, those that are given must be the checkpoint's.
         """

@@ -7,17 +7,17 @@ from typing import Any
 
 from ...foundation.exceptions import MerlinSimError
 from ...models.known_families import find_family
-from ...parallel.placement.plan import Plan, Wanted, parse_size
+from ...parallel.placement.plan import Plan, PlanOptions, parse_size
 from ...parallel.placement.planner import make_plan
 from ...schemas.dataset import DatasetDirectory
 from .run_config import RunConfig
 
 
-def wanted_of(config: RunConfig, ranks: int) -> Wanted:
+def plan_options(config: RunConfig, ranks: int) -> PlanOptions:
     """Say what a run of so many ranks wants of a plan."""
     memory = None if config.memory is None else parse_size(config.memory)
     host = 0 if config.host_memory is None else parse_size(config.host_memory)
-    return Wanted(ranks, config.global_batch_size, config.optimizer, memory, config.cut, host)
+    return PlanOptions(ranks, config.global_batch_size, config.optimizer, memory, config.cut, host)
 
 
 def plan_of(
@@ -31,4 +31,4 @@ def plan_of(
             f"{family.name} has no tables that can be spread over ranks: `tables` should be "
             f"replicated. Received: {config.tables}"
         )
-    return make_plan(tables, wanted_of(config, ranks))
+    return make_plan(tables, plan_options(config, ranks))

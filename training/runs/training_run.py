@@ -25,7 +25,7 @@ from ...models.trainable_model import STEPS_ON_GPU, TrainableModel
 from ...parallel.checkpoints.checkpoint_store import CheckpointStore
 from ...parallel.ranks import collectives
 from ...parallel.ranks.interruption import StopRequest
-from ...parallel.steps.optimizers import HeldRows, WarmUpAndDecay, make_optimizer
+from ...parallel.steps.optimizers import ScaledRows, WarmUpAndDecay, make_optimizer
 from ...parallel.steps.sample_batch import SampleBatch
 from ...schemas.channels import TARGET_ITEM_FEATURES
 from ...schemas.dataset import DatasetDirectory
@@ -398,12 +398,12 @@ class TrainingRun(RunParts):
         own = state.parts
         shared = [variable for name, variable in state.variables.items() if name not in own]
         collectives.broadcast(shared, self.ranks)
-        held = self._held_rows(state)
-        if held is not None:
-            self.trained.hold_rows(held)
+        scaled = self._scaled_rows(state)
+        if scaled is not None:
+            self.trained.scale_rows(scaled)
         return state
 
-    def _held_rows(self, state: RunState) -> HeldRows | None:
+    def _scaled_rows(self, state: RunState) -> ScaledRows | None:
         """Say which rows of tables move by a part only, where a run is to do so."""
         rate = self.config.known_rows_rate
         if rate == 1:
@@ -425,7 +425,7 @@ class TrainingRun(RunParts):
                 part = parts.get(name)
                 begin = 0 if part is None else part.ranges(variable.shape)[0][0]
                 rows[variable.ref()] = max(0, min(known[name] - begin, int(variable.shape[0])))
-        return HeldRows(rows, rate)
+        return ScaledRows(rows, rate)
 
     def _ids(self) -> dict[str, Any] | None:
         """Note what ids mean, for runs that start from the checkpoints with other data."""

@@ -45,8 +45,8 @@ def command_line(trial: Trial, command: str, config: Path) -> list[str]:
         line += ["--load_checkpoint_path", str(trial.resume_from)]
     if trial.ranks == 1:
         return line
-    beside = Path(sys.executable).with_name("horovodrun")
-    found = str(beside) if beside.exists() else shutil.which("horovodrun")
+    installed = Path(sys.executable).with_name("horovodrun")
+    found = str(installed) if installed.exists() else shutil.which("horovodrun")
     if found is None:
         raise MerlinSimError(
             "a trial of several ranks needs Horovod, which is not installed: "

@@ -89,14 +89,14 @@ def read_study(path: Path) -> StudyFile:
     node, problems = read_yaml(path)
     if node is None:
         raise SpecError(path, problems)
-    reader = _Reader(path, node, list(problems))
+    reader = _StudyReader(path, node, list(problems))
     study = reader.study(node.plain())
     if reader.problems or study is None:
         raise SpecError(path, reader.problems)
     return study
 
 
-class _Reader:
+class _StudyReader:
     def __init__(self, path: Path, node: Node, problems: list[Problem]) -> None:
         self.path, self.node, self.problems = path, node, problems
 

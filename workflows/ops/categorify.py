@@ -307,14 +307,14 @@ class Categorify(nvt.ops.Categorify):
         Vocabularies of the dataset that is being saved stay where they are.
         """
         root, own = directory.parent.parent, self.categories
-        beside = {n: Path(p) for n, p in own.items() if Path(p).parent == root / CATEGORIES}
-        self.categories = {name: path for name, path in own.items() if name not in beside}
+        stored = {n: Path(p) for n, p in own.items() if Path(p).parent == root / CATEGORIES}
+        self.categories = {name: path for name, path in own.items() if name not in stored}
         try:
             learned = KEYS.get_learned(self, directory)
         finally:
             self.categories = own
-        files = {name: file.name for name, file in beside.items()}
-        given = [name for name in learned["given"] if name not in beside]
+        files = {name: file.name for name, file in stored.items()}
+        given = [name for name in learned["given"] if name not in stored]
         return {**learned, "given": given, "vocabularies": files}
 
     def set_learned(self, learned: Mapping[str, Any], directory: Path) -> None:

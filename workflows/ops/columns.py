@@ -257,7 +257,7 @@ class LogNumbers(Operator):
 class FillAsOf(nvt.ops.Operator):
     """Put the last value that was known at an interaction's time instead of its own.
 
-    A feature that changes should not tell a sample what came later, and a missing value should not
+    A feature that changes should not show a sample what came later, and a missing value should not
     hide a known one. NVTabular's FillMissing knows no time. All rows of a user should stand in one
     partition, in the order of the log.
 

@@ -26,8 +26,8 @@ from ..behaviour_columns import (
     LOG_ROW,
     ROLE,
     SECONDS,
-    SHOWN,
-    TAKEN,
+    SHOWN_ROLES,
+    TAKEN_ROLES,
     BehaviourColumns,
     checked_arguments,
     roles_of_labels,
@@ -46,12 +46,12 @@ from ..frames import (
     new_frame,
     on_host,
     order_by,
-    ranks,
+    ordered_codes,
     values_of,
 )
 from ..interactions import (
     exclude_own_time,
-    first_of_moments,
+    first_of_times,
     order_within_times,
 )
 from ..known_values import ItemValues, cycles_of, known_rows, ordered_times
@@ -71,7 +71,7 @@ from ..rules import (
 from ..table_columns import EXPECTED_LABEL, labels_of
 from ..times import TimeRange, kind_of_times, known_times, read_times, seconds_of, times_of
 from ..vocabularies import CATEGORIES
-from .item_statistics import KNOWN, MOMENT, VALUE, ItemStatistics, ItemTableFitter, merged
+from .item_statistics import KNOWN, TIME, VALUE, ItemStatistics, ItemTableFitter, merged
 from .item_statistics import LOG_ROW as ITEM_LOG_ROW
 from .registry import register
 from .workflow import ColumnsOfLog, Compute, refuse_features_of_label
@@ -99,7 +99,7 @@ class Ordered:
     """[rows] The rows of the partition."""
     offsets: Array
     """[users + 1] Where each user's rows begin."""
-    moments: Array
+    time_numbers: Array
     """[rows] Times as whole numbers, in this order."""
     roles: Array
     """[rows] What part each row plays, in this order."""
@@ -111,7 +111,7 @@ class Ordered:
         return Ordered(
             self.order[is_kept],
             counted_before(is_kept)[self.offsets],
-            self.moments[is_kept],
+            self.time_numbers[is_kept],
             self.roles[is_kept],
             self.parts[is_kept],
         )
@@ -122,7 +122,7 @@ class GroupHistories(StatOperator):
     """Make one row per user of interactions, with the positions of each split.
 
     The rows are those of the dataset layout ``users``: ids of the user and of its features, the
-    items of all interactions, oldest first, with lists beside them, and from which position to
+    items of all interactions, oldest first, with other lists, and from which position to
     which other one the samples of each split are. Ids run from 1; what Categorify has no key of
     has none either: such an item is left out of the history, all else becomes 0.
 
@@ -509,7 +509,7 @@ class GroupHistories(StatOperator):
         if LOG_ROW in frame:
             log_rows = _host_numbers(frame, LOG_ROW)
         rows = {
-            ID: self._ids_on_host(frame, columns.item), MOMENT: ordered_times(times),
+            ID: self._ids_on_host(frame, columns.item), TIME: ordered_times(times),
             ITEM_LOG_ROW: log_rows,
         }  # fmt: skip
         found = {}
@@ -617,7 +617,7 @@ class GroupHistories(StatOperator):
         times = self._times(frame)
         users, items = (_keys(frame, name + raw) for name in (columns.user, columns.item))
         rows = pa.table({columns.user: users, columns.item: items, columns.timestamp: times})
-        codes = ranks(users)
+        codes = ordered_codes(users)
         ties = order_within_times(rows, columns, self.rules)
         given = [_host_numbers(frame, name) for name in self._part_columns()]
         order = order_by(
@@ -677,13 +677,13 @@ class GroupHistories(StatOperator):
 
     def _samples(self, kept: Ordered) -> Positions:
         same_time = None
-        if self.columns.moments:
-            same_time = np.arange(len(kept.order)) - first_of_moments(kept.moments, kept.offsets)
+        if self.columns.time_numbers:
+            same_time = np.arange(len(kept.order)) - first_of_times(kept.time_numbers, kept.offsets)
         return find_positions(kept.offsets, kept.roles, same_time)
 
     def _positions(self, samples: Positions, kept: Ordered) -> dict[str, Array]:
         least: Any = self.rules.shortest_sequence_for_training
-        if self.columns.roles or self.columns.moments:  # not all that stands before is seen
+        if self.columns.roles or self.columns.time_numbers:  # not all that stands before is seen
             too_early = counted_before(np.asarray(samples.seen) < least)
             least = too_early[samples.starts[1:]] - too_early[samples.starts[:-1]]
         found: dict[str, Array] = {}
@@ -698,19 +698,19 @@ class GroupHistories(StatOperator):
         return found
 
     def _lists(self, frame: Any, xp: Any, ids: Any, kept: Ordered) -> dict[str, Any]:
-        """What stands beside the items, of each interaction."""
+        """The other lists of a history, of each interaction."""
         layout, columns, order = self.layout, self.columns, xp.asarray(kept.order)
         own = behind = np.arange(len(kept.order))
         lists: dict[str, Any] = {layout.history: ids[order]}
         if layout.times is not None:
             lists[layout.times] = self._seconds(frame)[kept.order]
         if layout.same_time is not None:
-            behind = first_of_moments(kept.moments, kept.offsets)
+            behind = first_of_times(kept.time_numbers, kept.offsets)
             lists[layout.same_time] = own - behind
         if layout.roles is not None:
             lists[layout.roles] = kept.roles
         if layout.changed_at is not None:
-            lists[layout.changed_at] = kept.moments
+            lists[layout.changed_at] = kept.time_numbers
         before = behind - np.repeat(kept.offsets[:-1], np.diff(kept.offsets))
         for number in columns.features.lagging:
             values = self._number(frame, number.name)[order]
@@ -726,7 +726,7 @@ class GroupHistories(StatOperator):
         return lists
 
     def count_counted(self, frame: Any) -> dict[str, int]:
-        """Count the samples that ``encodings`` counted, whose own label they tell, by mapping."""
+        """Count the samples that ``encodings`` counted, whose own label they show, by mapping."""
         until = self.items.fitted.counted_until
         kept, samples, _ = self._grouped(frame)
         seconds = self._seconds(frame)[kept.order]
@@ -769,7 +769,7 @@ class GroupHistories(StatOperator):
             found |= stored[rows] != stored[lasts]
         for name, by_item in latest.items():
             assert values is not None
-            found |= values.is_outdated(name, items[rows], kept.moments[indices], by_item)
+            found |= values.is_outdated(name, items[rows], kept.time_numbers[indices], by_item)
         return int(found.sum())
 
     # ---- reading columns ----
@@ -831,12 +831,12 @@ class GroupHistories(StatOperator):
             if name == ROLE:
                 return _host_numbers(frame, name)
             if is_log:
-                return np.full(len(frame), SHOWN, np.int64)
+                return np.full(len(frame), SHOWN_ROLES, np.int64)
             values = column_to_arrow(frame, name)
             labels = labels_of(values)
             refuse_nulls(labels, values, name, EXPECTED_LABEL)
             return np.asarray(roles_of_labels(np.asarray(labels).astype(np.int64)))
-        return np.full(len(frame), TAKEN, np.int64)
+        return np.full(len(frame), TAKEN_ROLES, np.int64)
 
     # ---- saving ----
 

@@ -25,7 +25,7 @@ from ..raw_values import matrix_of
 from ..vocabularies import CATEGORIES
 
 Array = npt.NDArray[Any]
-MOMENT, LOG_ROW, KNOWN, VALUE = "moment", "place", "known", "value"
+TIME, LOG_ROW, KNOWN, VALUE = "moment", "place", "known", "value"
 ITEMS_FILE, VOCABULARY = "items.parquet", "vocabulary"
 
 
@@ -120,24 +120,24 @@ def last_of_each(table: pa.Table) -> pa.Table:
 
     Of an item of which nothing is known it is the last row.
 
-    >>> table = pa.table({ID: [7, 7, 7, 8], MOMENT: [7, 7, 2, 1], PLACE: [2, 5, 9, 0],
+    >>> table = pa.table({ID: [7, 7, 7, 8], TIME: [7, 7, 2, 1], LOG_ROW: [2, 5, 9, 0],
     ...     KNOWN: [True, True, True, False], VALUE: ["a", "b", "c", "d"]})
     >>> last_of_each(table)[VALUE].to_pylist()
     ['b', 'd']
     """
-    names = (ID, KNOWN, MOMENT, LOG_ROW)
+    names = (ID, KNOWN, TIME, LOG_ROW)
     rows = _last_rows(*(np.asarray(table[name]).astype(np.int64, copy=False) for name in names))
     return table.take(pa.array(rows)).combine_chunks()
 
 
 @numba.njit(cache=True, nogil=True)
-def _last_rows(ids: Array, known: Array, moments: Array, log_rows: Array) -> Array:
+def _last_rows(ids: Array, known: Array, times: Array, log_rows: Array) -> Array:
     """The last row of each id, by id; sorting the rows would take ten times as long."""
     last = np.full(ids.max() + 1 if len(ids) else 0, -1)
     for row in range(len(ids)):
         other = last[ids[row]]
-        if other < 0 or (known[row], moments[row], log_rows[row]) >= (
-            known[other], moments[other], log_rows[other],
+        if other < 0 or (known[row], times[row], log_rows[row]) >= (
+            known[other], times[other], log_rows[other],
         ):  # fmt: skip
             last[ids[row]] = row
     return last[last >= 0]

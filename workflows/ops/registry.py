@@ -121,18 +121,18 @@ def names_of_classes() -> dict[type[Operator], str]:
     return {cls: name for name, cls in _registered.items()}
 
 
-def copy_files(files: Mapping[str, str], directory: Path, beside: str = "") -> dict[str, str]:
+def copy_files(files: Mapping[str, str], directory: Path, prefix: str = "") -> dict[str, str]:
     """Copy an operator's parquet files, or directories of them; gives their names there.
 
-    With each goes the file whose name has ``beside`` in place of its first part: ``meta`` for
+    With each goes the file whose name has ``prefix`` in place of its first part: ``meta`` for
     ``unique.item.parquet``.
     """
     copied = {}
     for name, path in sorted(files.items()):
         source = Path(path)
         _copy(source, directory / source.name)
-        if beside:
-            companion = source.with_name(f"{beside}.{source.name.partition('.')[2]}")
+        if prefix:
+            companion = source.with_name(f"{prefix}.{source.name.partition('.')[2]}")
             _copy(companion, directory / companion.name)
         copied[name] = source.name
     return copied

@@ -59,9 +59,9 @@ def save_workflow(workflow: nvt.Workflow, directory: Path | str, **more: Any) ->
         found = (path for path in staged.rglob("*") if path.is_file())
         written = sorted(path for path in found if not path.name.startswith("."))
         digests = {f"{files}/{path.relative_to(staged)}": sha256(path) for path in written}
-    beside = {file for op in operators for file in _vocabularies(op, directory)}
+    vocabularies = {file for op in operators for file in _vocabularies(op, directory)}
     document |= {
-        "files": {**digests, **{name: sha256(directory / name) for name in sorted(beside)}},
+        "files": {**digests, **{name: sha256(directory / name) for name in sorted(vocabularies)}},
         **_plain(more, "`more`"),
     }
     try:
@@ -79,7 +79,7 @@ def save_workflow(workflow: nvt.Workflow, directory: Path | str, **more: Any) ->
 def load_workflow(directory: Path | str, operators: Iterable[type[Operator]] = ()) -> nvt.Workflow:
     """Load a workflow that :func:`save_workflow` saved, perhaps elsewhere.
 
-    It may name ``operators`` beside those that are registered.
+    It may name ``operators`` besides those that are registered.
     """
     path = Path(directory).absolute() / WORKFLOW_FILE
     document = read_workflow_document(directory)
@@ -96,7 +96,7 @@ def load_workflow(directory: Path | str, operators: Iterable[type[Operator]] = (
 
 
 def read_workflow_document(directory: Path | str) -> dict[str, Any]:
-    """Read a saved workflow's JSON, with the sections that its caller put beside."""
+    """Read a saved workflow's JSON, with the sections that its caller added."""
     path = Path(directory) / WORKFLOW_FILE
     document = read_json(path, "JSON, a fitted workflow")
     found = document.get("format") if isinstance(document, dict) else None

@@ -72,11 +72,11 @@ class TemporaryFiles:
     """A directory that lasts until it is removed, or as long as this object.
 
     A copy in another process leaves it to the first process to remove it. It is made among the
-    system's temporary files, unless it is to be ``beside`` others.
+    system's temporary files, unless another ``folder`` is given.
     """
 
-    def __init__(self, prefix: str, beside: Path | None = None) -> None:
-        self.path = (beside or Path(tempfile.gettempdir())) / f"{prefix}{uuid.uuid4().hex}"
+    def __init__(self, prefix: str, folder: Path | None = None) -> None:
+        self.path = (folder or Path(tempfile.gettempdir())) / f"{prefix}{uuid.uuid4().hex}"
         self.path.mkdir(parents=True)
         weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 

@@ -41,7 +41,7 @@ from ..known_values import ItemValues, last_days, write_events
 from ..ops.categorify import Categorify
 from ..ops.columns import FillAsOf
 from ..ops.group_histories import GroupHistories
-from ..ops.item_statistics import KNOWN, LOG_ROW, MOMENT, VALUE, merged, value_codes
+from ..ops.item_statistics import KNOWN, LOG_ROW, TIME, VALUE, merged, value_codes
 from ..ops.key_index import keys_of_file
 from ..ops.workflow import makers
 from ..raw_values import matrix_of
@@ -86,8 +86,8 @@ def write_item_changes(
     for name, pieces in tables.items():
         changes = changes_of(pieces)
         if changes.num_rows:
-            ids, moments = (np.asarray(changes[column]) for column in (ID, MOMENT))
-            values.write(name, ids, moments, values_as_read(name, changes[VALUE], group.columns))
+            ids, times = (np.asarray(changes[column]) for column in (ID, TIME))
+            values.write(name, ids, times, values_as_read(name, changes[VALUE], group.columns))
             written.append(name)
     return tuple(written)
 
@@ -108,16 +108,16 @@ def changes_of(pieces: Iterable[pa.Table]) -> pa.Table:
 
     Of rows of one item and time the last one of the log counts.
 
-    >>> rows = {ID: [1, 1, 1, 2], MOMENT: [5, 5, 7, 1], PLACE: [0, 1, 2, 3], VALUE: [3, 4, 4, 9]}
-    >>> changes_of([pa.table(rows), pa.table({**rows, MOMENT: [1, 9, 9, 1]})]).to_pydict()[VALUE]
+    >>> rows = {ID: [1, 1, 1, 2], TIME: [5, 5, 7, 1], LOG_ROW: [0, 1, 2, 3], VALUE: [3, 4, 4, 9]}
+    >>> changes_of([pa.table(rows), pa.table({**rows, TIME: [1, 9, 9, 1]})]).to_pydict()[VALUE]
     [3, 4]
     """
     rows = pa.concat_tables(pieces).combine_chunks()
-    ids, moments, log_rows = (np.asarray(rows[name]) for name in (ID, MOMENT, LOG_ROW))
-    order = np.lexsort((log_rows, moments, ids))
-    ids, moments = ids[order], moments[order]
+    ids, times, log_rows = (np.asarray(rows[name]) for name in (ID, TIME, LOG_ROW))
+    order = np.lexsort((log_rows, times, ids))
+    ids, times = ids[order], times[order]
     is_last = np.ones(len(order), bool)
-    is_last[:-1] = (ids[1:] != ids[:-1]) | (moments[1:] != moments[:-1])
+    is_last[:-1] = (ids[1:] != ids[:-1]) | (times[1:] != times[:-1])
     order, ids = order[is_last], ids[is_last]
     codes = value_codes(rows[VALUE].combine_chunks())[order]
     is_change = np.ones(len(order), bool)
@@ -225,7 +225,7 @@ class DatasetWriter:
         return self.group.layout
 
     def write_users(self) -> WrittenUsers:
-        """Write the users' rows, what changes in time beside them, and what encodings count."""
+        """Write the users' rows, what changes in time, and what encodings count."""
         group = self.group
         frames = self._frames()
         changes = self.directory / ITEM_CHANGES

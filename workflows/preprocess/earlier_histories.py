@@ -19,7 +19,7 @@ from ...foundation.files import whole_file
 from ...schemas.item_table import KEY
 from ...schemas.parquet import reading, type_in_words
 from ...schemas.users_layout import JOINS, SAMPLE
-from ..behaviour_columns import ROLE, TAKEN, BehaviourColumns
+from ..behaviour_columns import ROLE, TAKEN_ROLES, BehaviourColumns
 from ..feature import USER
 from ..frames import Keys, keys_of, order_by, small_numbers, without_dictionaries
 from ..interactions import order_within_times
@@ -36,7 +36,7 @@ TAKEN_SO_FAR = "rows of histories so far"
 SAMPLES_SO_FAR = "samples so far"
 FITTED = "fitted on"
 OF_HISTORIES = (FITTED, TAKEN_SO_FAR, SAMPLES_SO_FAR)
-"""Columns that stand beside those of kept rows for the histories alone."""
+"""Columns that kept rows have for the histories alone."""
 ZSTD_LEVEL = 1
 MOST_ROWS = 1 << 53
 """Rows that a user may have, of which a whole history holds all: floats count so far."""
@@ -69,7 +69,7 @@ def roles_of_rows(rows: pa.Table, columns: BehaviourColumns) -> Codes:
     """What part each row plays."""
     for name in columns.roles:
         return np.asarray(columns.roles_of(np.asarray(rows[name]).astype(np.int64)))
-    return np.full(rows.num_rows, TAKEN, np.int64)
+    return np.full(rows.num_rows, TAKEN_ROLES, np.int64)
 
 
 def is_newest(codes: Codes, times: list[Keys], marks: Mask, longest: int) -> Mask:
@@ -98,12 +98,12 @@ def is_before_newest(codes: Codes, times: pa.Array, marks: Mask) -> Mask:
     >>> is_before_newest(codes, times, np.array([True, True, True, True])).tolist()
     [False, True, False, False]
     """
-    moments = small_numbers(times)
+    time_codes = small_numbers(times)
     newest = np.full(int(codes.max(initial=-1)) + 1, -1, np.int64)
-    rows = pa.table({"code": codes[marks], "moment": moments[marks]})
+    rows = pa.table({"code": codes[marks], "moment": time_codes[marks]})
     found = rows.group_by("code", use_threads=False).aggregate([("moment", "max")])
     newest[np.asarray(found["code"])] = np.asarray(found["moment_max"])
-    before: Mask = marks & (moments < newest[codes])
+    before: Mask = marks & (time_codes < newest[codes])
     return before
 
 
@@ -178,9 +178,9 @@ class HistoryWriter:
     def _newest(self, rows: pa.Table, codes: Codes, joins: Mask, has_id: Mask) -> Codes:
         """The indices of the rows that the next day needs, ordered."""
         columns, longest = self.columns, kept_for_next(self.columns, self.rules)
-        moments = rows[columns.timestamp].combine_chunks()
+        timestamps = rows[columns.timestamp].combine_chunks()
         order = order_within_times(rows, columns, self.rules)
-        times, kept = [keys_of(moments), *order], np.zeros(len(codes), bool)
+        times, kept = [keys_of(timestamps), *order], np.zeros(len(codes), bool)
         lags = max((max(number.lags) for number in columns.features.lagging), default=0)
         looked_at = [(joins, longest)]
         newest = max(lags, int(bool(columns.stored_of_users)))
@@ -190,8 +190,8 @@ class HistoryWriter:
             looked_at += [(marks & has_id, most) for marks, most in looked_at]
         for marks, most in looked_at:
             kept |= is_newest(codes, times, marks, most)
-            if columns.moments:  # a sample of the newest time of all sees none of that time
-                before = is_before_newest(codes, moments, marks)
+            if columns.time_numbers:  # a sample of the newest time of all sees none of that time
+                before = is_before_newest(codes, timestamps, marks)
                 kept |= is_newest(codes, times, before, most)
         indices: Codes = np.flatnonzero(kept)
         if order:
@@ -200,7 +200,7 @@ class HistoryWriter:
 
 
 COUNTED = {ROLE: JOINS, FITTED: 1, TAKEN_SO_FAR: MOST_ROWS, SAMPLES_SO_FAR: MOST_ROWS}
-"""Columns of whole numbers that stand in the files beside those of the log, and the greatest."""
+"""Columns of whole numbers that the files have besides those of the log, and the greatest."""
 
 
 @dataclass(frozen=True)
@@ -309,7 +309,7 @@ class EarlierHistories:
             yield table.num_rows, TimeRange.of(table[columns.timestamp], path)
 
     def _in_unit(self, path: Path, table: pa.Table, name: str, times: str) -> pa.Table:
-        """Count dates as the log does; refuse those that it could not tell apart."""
+        """Count dates as the log does; refuse those that it could not distinguish."""
         if times == self.times:
             return table
         old, new = NANOSECONDS[self.times], NANOSECONDS[times]

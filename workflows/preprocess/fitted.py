@@ -158,7 +158,7 @@ class FittedWorkflow:
     def rows(self, log: pd.DataFrame) -> Any:
         """Read rows of a log as files are read: what :meth:`histories` takes.
 
-        Without features beside ids, and without behaviours, it takes a log's frame as it is, too.
+        With ids alone, and without behaviours, it takes a log's frame as it is, too.
         Such a log needs no columns of item features: they are known of each item. A graph that was
         composed by hand takes a log's frame as it is, with all columns that it reads.
         """
@@ -208,7 +208,7 @@ class FittedWorkflow:
         """
         if self.rules.test_files is not None:
             raise MerlinSimError(
-                "The dataset was split by given files, which rows of a frame do not tell: expected "
+                "The dataset was split by given files, which rows of a frame do not show: expected "
                 "a workflow with another split, or none. `histories` makes one row a user."
             )
         if mapping not in self.rules.mappings:
@@ -243,8 +243,8 @@ def _histories(path: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
             f"{path}: expected a workflow of a behaviour log (`preprocess log`, `preprocess "
             "amazon-books`, `write_dataset`), found another."
         )
-    beside = {name: found for name, found in document.items() if name not in SAVED}
-    require_shape(path, beside, OF_HISTORIES)
+    sections = {name: found for name, found in document.items() if name not in SAVED}
+    require_shape(path, sections, OF_HISTORIES)
     return record, document
 
 
@@ -269,7 +269,7 @@ def _learned(
 
 
 def read_fitted_features(path: Path) -> tuple[FeatureSet, FittedNumbers, str]:
-    """Read, of a workflow.json, what it says of features beside ids, and the timestamp's column."""
+    """Read a workflow.json's features without ids, and the name of the timestamp's column."""
     columns, _, numbers = _learned(path, *_histories(path))
     return columns.features, numbers, columns.timestamp
 

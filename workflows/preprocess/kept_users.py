@@ -14,7 +14,15 @@ import pyarrow.compute as pc
 from ...schemas.users_layout import JOINS, SAMPLE
 from ..behaviour_columns import EARLIER, BehaviourColumns
 from ..checks.feature_counts import auc_of_counts
-from ..frames import differs, join_keys, keys_of, order_by, order_of_rows, ranks, small_numbers
+from ..frames import (
+    differs,
+    join_keys,
+    keys_of,
+    order_by,
+    order_of_rows,
+    ordered_codes,
+    small_numbers,
+)
 from ..interactions import order_within_times
 from ..known_values import changes_by_code, codes_of, cycles_of, fill_as_of
 from ..rules import SampleRules
@@ -54,7 +62,7 @@ class FileOrder:
     """Neighbouring rows of different items."""
     rising: int = 0
     """Those of them whose second item has the greater key."""
-    ranks: Codes = field(default_factory=lambda: np.zeros((RANKS, 2), np.int64))
+    by_rank: Codes = field(default_factory=lambda: np.zeros((RANKS, 2), np.int64))
     """[ranks, 2] By a row's rank among the rows of its time and by its label, how many."""
 
     @classmethod
@@ -66,13 +74,16 @@ class FileOrder:
         >>> found.same_time, found.repeated, found.pairs, found.rising, found.auc_of_rank()
         (2, 1, 2, 1, 0.0)
         """
-        moments = small_numbers(times)
-        order = order_of_rows([users, moments])
-        begins = differs(users[order]) | differs(moments[order])
+        time_codes = small_numbers(times)
+        order = order_of_rows([users, time_codes])
+        begins = differs(users[order]) | differs(time_codes[order])
         sizes = np.diff(np.append(np.flatnonzero(begins), len(order)))
         of = np.repeat(sizes, sizes)
         several = of > 1
-        keys, groups = ranks(items.take(pa.array(order[several]))), np.cumsum(begins)[several]
+        keys, groups = (
+            ordered_codes(items.take(pa.array(order[several]))),
+            np.cumsum(begins)[several],
+        )
         steps = np.diff(keys)[~begins[several][1:]]
         found = cls(
             same_time=len(order) - len(sizes),
@@ -83,7 +94,7 @@ class FileOrder:
         if labels is not None:
             rank = np.arange(len(order)) - np.repeat(np.flatnonzero(begins), sizes)
             share = (rank[several] * RANKS) // of[several]
-            np.add.at(found.ranks, (share, labels[order][several]), 1)
+            np.add.at(found.by_rank, (share, labels[order][several]), 1)
         return found
 
     def add(self, other: FileOrder) -> None:
@@ -93,7 +104,7 @@ class FileOrder:
 
     def auc_of_rank(self) -> float | None:
         """How well a row's rank among the rows of its time separates label 1 from 0."""
-        return auc_of_counts(np.arange(RANKS, dtype=np.float64), self.ranks)
+        return auc_of_counts(np.arange(RANKS, dtype=np.float64), self.by_rank)
 
     def lines(self, order_counts: bool) -> list[str]:
         """Report what the order of the file says; it counts where samples see it."""
@@ -105,7 +116,7 @@ class FileOrder:
                 "rows that have one user and one time: the file is sorted by it"
             )
         auc = self.auc_of_rank()
-        if self.ranks.sum() >= LEAST_ROWS and auc is not None:
+        if self.by_rank.sum() >= LEAST_ROWS and auc is not None:
             if not 1 - TELLING_AUC < auc < TELLING_AUC:
                 found.append(
                     f"the rank of a row in the file, among the rows of its user and time, tells "
@@ -252,10 +263,10 @@ class KeepLongUsers:
     def _count_late(self, rows: pa.Table, codes: Codes, before: int, is_kept: Mask) -> int:
         if not before:
             return 0
-        moments = ranks(rows[self.columns.timestamp].combine_chunks())
+        time_codes = ordered_codes(rows[self.columns.timestamp].combine_chunks())
         newest = np.full(int(codes.max()) + 1, -1, np.int64)
-        np.maximum.at(newest, codes[:before], moments[:before])
-        late = moments[before:] <= newest[codes[before:]]
+        np.maximum.at(newest, codes[:before], time_codes[:before])
+        late = time_codes[before:] <= newest[codes[before:]]
         return int((late & is_kept[before:]).sum())
 
     def file(self, bucket: int, of: str = EVENTS) -> Path:

@@ -125,7 +125,7 @@ def _check_rules(settings: Settings) -> None:
             "(`--timestamp_unit order`), and `--features` makes time intervals, cycles or recency "
             "of them: expected a unit: s, ms, us or ns."
         )
-    if columns.label is None and not rules.twins:
+    if columns.label is None and not rules.negatives_drawn:
         raise MerlinSimError(
             f"`negatives` = {NONE!r} needs a column of labels (`--label_column`): without one "
             "every row of the log is a positive sample, and none would be negative."

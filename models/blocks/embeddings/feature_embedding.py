@@ -15,7 +15,7 @@ from ....parallel.ranks import collectives
 from ....schemas.channels import domain_of
 from ..checks import OptionError, check_positive
 from ..serialization import ConfiguredBlock, part_from, register_block, schema_from, schema_json
-from .spread_tables import Spread, SpreadLookup, current_spread, placed_table
+from .sharded_tables import ShardedLookup, Sharding, current_sharding, placed_table
 from .table_lookup import table_lookup
 
 MOST_ROWS = 2**31 - 1
@@ -60,17 +60,17 @@ class FeatureEmbedding(Block):
         schema = schema_from(schema)
         self.dim = check_positive("dim", dim)
         self.set_schema(schema)
-        spread = current_spread()
+        sharding = current_sharding()
         self.domain_of = {column.name: domain_of(column) for column in schema}
         given = given_tables(tables, schema)
         self.dims = {name: check_positive("dims", of_one) for name, of_one in (dims or {}).items()}
         dim_of = {name: self.dims.get(name, dim) for name in self.domain_of.values()}
-        self.tables = _tables(schema, dim_of, spread, given)
+        self.tables = _tables(schema, dim_of, sharding, given)
         self._given = sorted(given)
         self.width_of = {name: self.tables[d].dim for name, d in self.domain_of.items()}
         self._histories = frozenset(schema.select_by_tag(Tags.SEQUENCE).column_names)
-        self._device_of = spread.device_of if spread else lambda table: nullcontext()
-        self._lookup = _spread_lookup(spread, list(self.tables), f"{self.name}_lookup")
+        self._device_of = sharding.device_of if sharding else lambda table: nullcontext()
+        self._lookup = _sharded_lookup(sharding, list(self.tables), f"{self.name}_lookup")
 
     def build(self, input_shape: Any) -> None:
         """Create the tables; their sizes stand in the schema."""
@@ -198,21 +198,25 @@ def tables_config(tables: Mapping[str, EmbeddingTable]) -> dict[str, Any] | None
     return {name: tf.keras.layers.serialize(table) for name, table in tables.items()} or None
 
 
-def _spread_lookup(spread: Spread | None, tables: list[str], name: str) -> SpreadLookup | None:
+def _sharded_lookup(
+    sharding: Sharding | None, tables: list[str], name: str
+) -> ShardedLookup | None:
     """Make what looks up those of the tables that are spread; None where there are none."""
-    if spread is None:
+    if sharding is None:
         return None
-    moved = [spread.plan.by_name[table] for table in tables if spread.plan.by_name[table].shards]
-    return SpreadLookup(moved, spread.ranks, name) if moved else None
+    moved = [
+        sharding.plan.by_name[table] for table in tables if sharding.plan.by_name[table].shards
+    ]
+    return ShardedLookup(moved, sharding.ranks, name) if moved else None
 
 
 def _tables(
     schema: Schema,
     dim_of: Mapping[str, int],
-    spread: Spread | None,
+    sharding: Sharding | None,
     given: Mapping[str, EmbeddingTable],
 ) -> dict[str, EmbeddingTable]:
-    if spread is not None and given:
+    if sharding is not None and given:
         raise OptionError(
             f"`tables` should be None where tables are spread over ranks. Received: {list(given)}."
         )
@@ -245,12 +249,12 @@ def _tables(
             tables[domain_name] = given[domain_name]
             continue
         dim = dim_of[domain_name]
-        if spread is None:
+        if sharding is None:
             limit = height**-0.5
             start = tf.keras.initializers.RandomUniform(-limit, limit)
             kept: dict[str, Any] = {"embeddings_initializer": start}
         else:
-            kept = {"table": placed_table(spread, domain_name, height, dim)}
+            kept = {"table": placed_table(sharding, domain_name, height, dim)}
         tables[domain_name] = EmbeddingTable(dim, *columns, name=domain_name, **kept)
     return tables
 

@@ -46,7 +46,7 @@ def table_lookup(
     if form is TableGradient.WHOLE_TABLE:
         return _lookup_of_whole(table, ids, padded or [False] * len(ids))
     shared = shared_rows(ids)
-    return shared.spread(tf.gather(table, shared.rows), with_gradient=True)
+    return shared.per_id(tf.gather(table, shared.rows), with_gradient=True)
 
 
 class SharedRows(NamedTuple):
@@ -57,10 +57,10 @@ class SharedRows(NamedTuple):
     indices: list[tf.Tensor]
     """For each tensor of ids, where its ids stand among them."""
 
-    def spread(self, vectors: tf.Tensor, with_gradient: bool) -> list[tf.Tensor]:
+    def per_id(self, vectors: tf.Tensor, with_gradient: bool) -> list[tf.Tensor]:
         """Give every id its row's vector; of a gradient, a row's parts are added up."""
         if with_gradient:
-            return _spread(vectors, self.indices)
+            return _per_id(vectors, self.indices)
         return [tf.gather(vectors, index) for index in self.indices]
 
 
@@ -73,7 +73,7 @@ def shared_rows(ids: list[tf.Tensor]) -> SharedRows:
     return SharedRows(rows, shaped)
 
 
-def _spread(vectors: tf.Tensor, indices: list[tf.Tensor]) -> list[tf.Tensor]:
+def _per_id(vectors: tf.Tensor, indices: list[tf.Tensor]) -> list[tf.Tensor]:
     """Gather vectors, with a gradient that adds up where they stand.
 
     It is given the rows and not the table: a gradient of one's own takes what it depends on as
@@ -81,7 +81,7 @@ def _spread(vectors: tf.Tensor, indices: list[tf.Tensor]) -> list[tf.Tensor]:
     """
 
     @tf.custom_gradient
-    def spread(vectors: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., object]]:
+    def gather(vectors: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., object]]:
         def gradient(*upstream: tf.Tensor) -> tf.Tensor:
             sums = tf.zeros_like(vectors)
             for index, part in zip(indices, upstream):  # noqa: B905  autograph has no strict
@@ -91,7 +91,7 @@ def _spread(vectors: tf.Tensor, indices: list[tf.Tensor]) -> list[tf.Tensor]:
 
         return [tf.gather(vectors, index) for index in indices], gradient
 
-    return list(spread(vectors))
+    return list(gather(vectors))
 
 
 def _lookup_of_whole(

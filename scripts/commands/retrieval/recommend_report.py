@@ -39,7 +39,7 @@ def command(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Measure how often answers have what a user took next, beside plainer ones.
+    """Measure how often answers have what a user took next, and how often plainer ones do.
 
     Every click of the dataset's test rows (or --mapping) has a history that ends before it. Answers
     are by popularity, by co-occurrence in the training rows, by the index and, with --ranker, of

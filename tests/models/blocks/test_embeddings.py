@@ -16,21 +16,21 @@ from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models import DINBlock, DLRMBlock, build_model
 from merlin_sim.models.blocks.checks import OptionError
-from merlin_sim.models.blocks.embeddings import spread_tables as initial_table
+from merlin_sim.models.blocks.embeddings import sharded_tables as initial_table
 from merlin_sim.models.blocks.embeddings.feature_embedding import (
     FeatureEmbedding,
     TimeIntervalEmbedding,
 )
 from merlin_sim.models.blocks.embeddings.left_padding import LeftPadding
-from merlin_sim.models.blocks.embeddings.spread_tables import (
+from merlin_sim.models.blocks.embeddings.sharded_tables import (
     InitialTable,
-    spread_tables,
+    sharded_tables,
     table_parts,
 )
 from merlin_sim.models.blocks.embeddings.table_lookup import table_lookup
 from merlin_sim.models.known_families import find_family
 from merlin_sim.models.towers import TwoTowerBlock
-from merlin_sim.parallel.placement.plan import Shard, Table, Wanted
+from merlin_sim.parallel.placement.plan import PlanOptions, Shard, Table
 from merlin_sim.parallel.placement.planner import make_plan
 
 IDS = [[1, 2], [[1, 3], [3, 3]], [0]]
@@ -202,8 +202,8 @@ def test_what_knows_of_no_other_ranks_is_refused(make_schema, tmp_path):
     schema = make_schema(users=(30,), items=(60, 8))
     family = find_family("din")
     tables = family.tables(schema, family.options.parse({"embedding_dim": 4}))
-    plan = make_plan(tables, Wanted(ranks=1, samples=8, cut="whole"))
-    with spread_tables(plan, Ranks()):
+    plan = make_plan(tables, PlanOptions(ranks=1, samples=8, cut="whole"))
+    with sharded_tables(plan, Ranks()):
         model = build_model("din", schema, embedding_dim=4)
     assert table_parts(model)
     model.compile("adam")
@@ -214,6 +214,6 @@ def test_what_knows_of_no_other_ranks_is_refused(make_schema, tmp_path):
         with pytest.raises(MerlinSimError, match=f"`{method}` should be called on a model with"):
             getattr(model, method)(argument)
     assert list(tmp_path.iterdir()) == []
-    plan = make_plan([Table("user_0", 5, 4)], Wanted(1, 8, cut="whole"))
-    with spread_tables(plan, Ranks()), pytest.raises(MerlinSimError, match="the plan should have"):
+    plan = make_plan([Table("user_0", 5, 4)], PlanOptions(1, 8, cut="whole"))
+    with sharded_tables(plan, Ranks()), pytest.raises(MerlinSimError, match="the plan should have"):
         build_model("din", schema, embedding_dim=4)

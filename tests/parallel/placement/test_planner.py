@@ -12,10 +12,10 @@ from merlin_sim.parallel.placement.plan import (
     CUTS,
     Cut,
     Plan,
+    PlanOptions,
     Shard,
     Table,
     TableShards,
-    Wanted,
     gradient_bytes,
     parse_size,
     slot_bytes,
@@ -54,16 +54,16 @@ def total(tables: list[Table]) -> int:
     return sum(table.weights for table in tables)
 
 
-def loads(plan, wanted: Wanted) -> list[int]:
-    return [rank_bytes(plan, rank, wanted) for rank in range(plan.ranks)]
+def loads(plan, options: PlanOptions) -> list[int]:
+    return [rank_bytes(plan, rank, options) for rank in range(plan.ranks)]
 
 
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("ranks", [1, 2, 3, 8, 40])
 def test_every_number_is_in_one_place(cut, ranks):
-    wanted = Wanted(ranks, 64, "adam", cut=cut)
+    options = PlanOptions(ranks, 64, "adam", cut=cut)
     tables = [Table("a", 1, 8), Table("b", 37, 8), Table("c", 1000, 24), Table("d", 5000, 16)]
-    plan = make_plan(tables, wanted)
+    plan = make_plan(tables, options)
     for placed in plan.tables:
         if placed.cut is Cut.REPLICATED:
             assert all(placed.of_rank(rank).rows == placed.table.rows for rank in range(ranks))
@@ -76,25 +76,25 @@ def test_every_number_is_in_one_place(cut, ranks):
         assert (held == 1).all()
         assert len({shard.rank for shard in placed.shards}) == len(placed.shards)
     if cut not in ("auto", "replicated"):
-        assert plan.spread
+        assert plan.sharded
     if cut == "columns":
         with pytest.raises(MerlinSimError, match="whole row: cut them by rows"):
-            make_plan(tables, replace(wanted, optimizer="adagrad"))
+            make_plan(tables, replace(options, optimizer="adagrad"))
 
 
 def test_small_tables_are_everywhere_and_the_largest_are_cut():
-    plan = make_plan(published(), Wanted(8, 65536, "sgd"))
+    plan = make_plan(published(), PlanOptions(8, 65536, "sgd"))
     cuts = {placed.table.rows: placed.cut for placed in plan.tables}
     assert cuts[7339] is Cut.REPLICATED and cuts[8165896] is Cut.COLUMNS
     assert cuts[582469] is Cut.WHOLE
-    assert make_plan(published(), Wanted(1, 65536)).spread == ()
+    assert make_plan(published(), PlanOptions(1, 65536)).sharded == ()
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adagrad"])
 def test_ranks_hold_about_as_much(optimizer):
     for ranks in (2, 3, 8, 32):
-        wanted = Wanted(ranks, 65536, optimizer)
-        held = loads(make_plan(published(), wanted), wanted)
+        options = PlanOptions(ranks, 65536, optimizer)
+        held = loads(make_plan(published(), options), options)
         assert max(held) < 1.15 * np.mean(held), ranks
 
 
@@ -102,34 +102,34 @@ def test_the_published_models_fit_as_published():
     sizes = [total(published(rows)) / GIB for rows in (SMALL, LARGE, EXTRA_LARGE)]
     assert [round(size, 2) for size in sizes] == [15.60, 84.85, 420.94]
     for ranks, host in ((8, 0), (1, parse_size("600GB"))):
-        wanted = Wanted(ranks, 65536, "sgd", parse_size("80GB"), host_memory=host)
-        make_plan(published(EXTRA_LARGE), wanted)
+        options = PlanOptions(ranks, 65536, "sgd", parse_size("80GB"), host_memory=host)
+        make_plan(published(EXTRA_LARGE), options)
     with pytest.raises(DoesNotFit):
-        make_plan(published(EXTRA_LARGE), Wanted(1, 65536, "sgd", parse_size("80GB")))
+        make_plan(published(EXTRA_LARGE), PlanOptions(1, 65536, "sgd", parse_size("80GB")))
     wide = published(EXTRA_LARGE, 512)
     assert round(total(wide) / GIB) == 1684
-    wanted = Wanted(32, 65536, "sgd", parse_size("80GB"))
-    assert max(loads(make_plan(wide, wanted), wanted)) <= 0.9 * wanted.memory
+    options = PlanOptions(32, 65536, "sgd", parse_size("80GB"))
+    assert max(loads(make_plan(wide, options), options)) <= 0.9 * options.memory
 
 
 def test_what_does_not_fit_is_reported_with_what_would():
-    wanted = Wanted(2, 65536, "adam", parse_size("8GB"))
+    options = PlanOptions(2, 65536, "adam", parse_size("8GB"))
     with pytest.raises(DoesNotFit) as caught:
-        make_plan(published(), wanted)
+        make_plan(published(), options)
     said = str(caught.value)
     assert "do not fit 2 rank(s)" in said and "has 6.71 GiB for them" in said
     ranks = int(said.split(" ranks,")[0].split()[-1])
-    make_plan(published(), replace(wanted, ranks=ranks))
+    make_plan(published(), replace(options, ranks=ranks))
     with pytest.raises(DoesNotFit):
-        make_plan(published(), replace(wanted, ranks=ranks - 1))
+        make_plan(published(), replace(options, ranks=ranks - 1))
     memory = said.split("What would: ")[1].split(" a rank")[0].replace(" ", "")
-    make_plan(published(), replace(wanted, memory=1.001 * parse_size(memory)))
+    make_plan(published(), replace(options, memory=1.001 * parse_size(memory)))
     with pytest.raises(DoesNotFit):
-        make_plan(published(), replace(wanted, memory=0.99 * parse_size(memory)))
-    wanted = Wanted(8, 65536, "adam", 4 * GIB)
+        make_plan(published(), replace(options, memory=0.99 * parse_size(memory)))
+    options = PlanOptions(8, 65536, "adam", 4 * GIB)
     with pytest.raises(DoesNotFit, match=", or --optimizer adagrad"):
-        make_plan(published(), wanted)
-    make_plan(published(), replace(wanted, optimizer="adagrad"))
+        make_plan(published(), options)
+    make_plan(published(), replace(options, optimizer="adagrad"))
 
 
 def names_on_host(plan, rank: int = 0) -> set[str]:
@@ -138,14 +138,14 @@ def names_on_host(plan, rank: int = 0) -> set[str]:
 
 def test_what_a_device_has_no_room_for_is_in_host_memory():
     """15.6 GiB of tables on a device that has 9 for them: two of the five large ones move."""
-    wanted = Wanted(1, 65536, "sgd", 10 * GIB, host_memory=20 * GIB)
-    plan = make_plan(published(), wanted)
+    options = PlanOptions(1, 65536, "sgd", 10 * GIB, host_memory=20 * GIB)
+    plan = make_plan(published(), options)
     assert names_on_host(plan) == {"c0", "c19"}
-    assert rank_bytes(plan, 0, wanted) <= wanted.for_tables
-    both = rank_bytes(plan, 0, wanted) + rank_bytes(plan, 0, wanted, on_host=True)
-    whole = Wanted(1, 65536, "sgd")
+    assert rank_bytes(plan, 0, options) <= options.for_tables
+    both = rank_bytes(plan, 0, options) + rank_bytes(plan, 0, options, on_host=True)
+    whole = PlanOptions(1, 65536, "sgd")
     assert both == rank_bytes(make_plan(published(), whole), 0, whole)
-    assert plan.spread == ()
+    assert plan.sharded == ()
 
 
 def test_what_frees_most_for_a_row_that_travels_moves_and_what_has_room_comes_back():
@@ -154,8 +154,8 @@ def test_what_frees_most_for_a_row_that_travels_moves_and_what_has_room_comes_ba
     held = {"long": 10_000 * 32 + 400 * 36, "short": 1000 * 32 + 8 * 36}
 
     def moved(room: float, host_memory: float = 10**6) -> set[str]:
-        wanted = Wanted(1, 8, "sgd", room / 0.9, host_memory=host_memory)
-        return names_on_host(make_plan(tables, wanted))
+        options = PlanOptions(1, 8, "sgd", room / 0.9, host_memory=host_memory)
+        return names_on_host(make_plan(tables, options))
 
     assert moved(held["long"] + 9) == {"short"}
     assert moved(held["long"] - 9) == {"long"}
@@ -165,30 +165,30 @@ def test_what_frees_most_for_a_row_that_travels_moves_and_what_has_room_comes_ba
 
 @pytest.mark.parametrize("ranks", [2, 8])
 def test_every_rank_moves_what_it_has_no_room_for(ranks):
-    wanted = Wanted(ranks, 65536, "adam", 25 * GIB / ranks, host_memory=64 * GIB / ranks)
-    plan = make_plan(published(), wanted)
+    options = PlanOptions(ranks, 65536, "adam", 25 * GIB / ranks, host_memory=64 * GIB / ranks)
+    plan = make_plan(published(), options)
     for rank in range(ranks):
-        assert rank_bytes(plan, rank, wanted) <= wanted.for_tables
-        assert 0 < rank_bytes(plan, rank, wanted, on_host=True) <= wanted.for_host_tables
+        assert rank_bytes(plan, rank, options) <= options.for_tables
+        assert 0 < rank_bytes(plan, rank, options, on_host=True) <= options.for_host_tables
     for placed in plan.tables:
         assert not placed.on_host - {shard.rank for shard in placed.shards or placed.on_host}
 
 
 def test_a_table_on_every_rank_moves_on_every_rank():
     tables = [Table("a", 100, 8), Table("b", 1000, 8)]
-    wanted = Wanted(2, 4096, "sgd", 2000 * 8 * 4, cut="replicated", host_memory=10**6)
-    plan = make_plan(tables, replace(wanted, memory=500 * 8 * 4))
+    options = PlanOptions(2, 4096, "sgd", 2000 * 8 * 4, cut="replicated", host_memory=10**6)
+    plan = make_plan(tables, replace(options, memory=500 * 8 * 4))
     assert plan.by_name["b"].on_host == {0, 1} and not plan.by_name["a"].on_host
 
 
 def test_host_memory_is_reported_where_it_would_do_and_where_it_does_not():
-    wanted = Wanted(1, 65536, "adagrad", 10 * GIB)
+    options = PlanOptions(1, 65536, "adagrad", 10 * GIB)
     with pytest.raises(DoesNotFit, match="What would: .*--host_memory of ") as caught:
-        make_plan(published(), wanted)
+        make_plan(published(), options)
     size = str(caught.value).split("--host_memory of ")[1].split(" a rank")[0].replace(" ", "")
-    make_plan(published(), replace(wanted, host_memory=1.001 * parse_size(size)))
+    make_plan(published(), replace(options, host_memory=1.001 * parse_size(size)))
     with pytest.raises(DoesNotFit, match="has 9.00 GiB for them there, and 1.80 GiB beside it"):
-        make_plan(published(), replace(wanted, host_memory=2 * GIB))
+        make_plan(published(), replace(options, host_memory=2 * GIB))
 
 
 def test_sizes_are_read_and_what_is_none_is_refused():

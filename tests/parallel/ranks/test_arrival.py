@@ -18,7 +18,7 @@ from merlin_sim.parallel.ranks.arrival import (
 
 @pytest.fixture
 def rendezvous():
-    """Horovod's own server, and what it tells the ranks of three."""
+    """Horovod's own server, and what it answers the ranks of three."""
     server = pytest.importorskip("horovod.runner.http.http_server").RendezvousServer()
     port = server.start()
     server.init([])
@@ -68,7 +68,7 @@ def test_a_rank_waits_for_all_others_and_names_those_that_do_not_come(rendezvous
     wait_for_ranks(60, {})  # one process waits for nobody
 
 
-def test_horovod_waits_as_long_unless_it_was_told_otherwise():
+def test_horovod_waits_as_long_unless_it_was_set_otherwise():
     environ: dict[str, str] = {}
     lengthen_gloo_timeout(300.5, environ)
     assert environ == {"HOROVOD_GLOO_TIMEOUT_SECONDS": "301"}

@@ -32,7 +32,7 @@ def holder(tmp_path):
         process.kill()
 
 
-def test_a_second_run_is_told_who_is_there_and_a_killed_one_blocks_nobody(holder, tmp_path):
+def test_a_second_run_sees_who_is_there_and_a_killed_one_blocks_nobody(holder, tmp_path):
     for name in ("results", "checkpoints"):
         note = json.loads((tmp_path / name / RUN_LOCK).read_text())
         said = rf"{name}: .* process {holder.pid} on {note['host']}, since 20\d\d-\d\d-\d\d "

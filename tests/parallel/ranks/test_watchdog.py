@@ -23,8 +23,11 @@ from merlin_sim.parallel.ranks.watchdog import (
 )
 
 
-def ranks(*steps, heard=100.0, moved=100.0):
-    return {rank: Progress(count, heard=heard, moved=moved) for rank, count in enumerate(steps)}
+def ranks(*steps, last_message=100.0, moved=100.0):
+    return {
+        rank: Progress(count, last_message=last_message, moved=moved)
+        for rank, count in enumerate(steps)
+    }
 
 
 def test_a_rank_behind_the_others_that_stands_still_or_is_silent_is_named():
@@ -32,10 +35,10 @@ def test_a_rank_behind_the_others_that_stands_still_or_is_silent_is_named():
     state = ranks(10, 10, 9)
     assert judge(state, now=110, stall_timeout=45) is None
     for progress in state.values():
-        progress.heard = 146
+        progress.last_message = 146
     assert "rank 2 has made no step for 46 seconds" in judge(state, now=146, stall_timeout=45)
-    state[1].heard = 145 - SILENCE_SECONDS
-    assert "rank 1 has not been heard of" in judge(state, now=146, stall_timeout=45)
+    state[1].last_message = 145 - SILENCE_SECONDS
+    assert "rank 1 has not reported" in judge(state, now=146, stall_timeout=45)
 
 
 def test_the_first_steps_and_writing_files_may_take_longer():
@@ -44,7 +47,7 @@ def test_the_first_steps_and_writing_files_may_take_longer():
     writing[0].patient = True
     for state in (first, writing):
         for progress in state.values():
-            progress.heard = 100 + LONG_SECONDS
+            progress.last_message = 100 + LONG_SECONDS
         assert judge(state, now=99 + LONG_SECONDS, stall_timeout=45) is None
         assert judge(state, now=101 + LONG_SECONDS, stall_timeout=45)
 
@@ -77,7 +80,7 @@ def test_alone_it_does_nothing():
 
 @pytest.fixture
 def entering(monkeypatch):
-    """The watchdog of rank 0 of 2 while it waits for rank 1, and what it told rank 1."""
+    """The watchdog of rank 0 of 2 while it waits for rank 1, and what it sent to rank 1."""
     reported, ended = queue.Queue(), queue.Queue()
     monkeypatch.setattr(
         watchdog_module, "broadcast_object", lambda value, ranks: reported.put(value)

@@ -13,8 +13,8 @@ from merlin_sim.parallel.steps.loss_scale import LossScale
 from merlin_sim.parallel.steps.optimizers import (
     SGD,
     Adam,
-    HeldRows,
     LazyAdam,
+    ScaledRows,
     WarmUpAndDecay,
     find_optimizer,
     make_optimizer,
@@ -256,7 +256,7 @@ def test_held_rows_move_by_a_part_whether_all_are_looked_at_or_those_of_the_batc
     gradient = tf.IndexedSlices(tf.fill([4, 1], 1.0), tf.constant([4, 0, 0, 2]), [5, 1])
     sgd = SGD(1.0)
     sgd.build([table])
-    HeldRows({table.ref(): 2}, 0.25).while_applied(
+    ScaledRows({table.ref(): 2}, 0.25).while_applied(
         [table], [gradient], lambda: sgd.apply_gradients([(gradient, table)]), every_row
     )
     assert table.numpy()[:, 0].tolist() == [0.5, 1.0, 0.0, 1.0, 0.0]

@@ -1,4 +1,4 @@
-"""``merlin-sim doctor``: what a sound and what a broken installation are told."""
+"""``merlin-sim doctor``: what it reports of a sound and of a broken installation."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def test_validation_alone_in_csv_is_brought_to_parquet(source, in_this_process):
 
 
 @pytest.mark.parametrize("command", ["train", "data transcode"])
-def test_users_whose_layout_is_not_told_in_full_are_refused(tmp_path, command):
+def test_users_whose_layout_is_incomplete_are_refused(tmp_path, command):
     users = write_users_dataset(tmp_path / "users", [[[5, 9]]])
     spec = users / "feature_spec.yaml"
     spec.write_text(spec.read_text().replace("negatives:", "others:"))

@@ -123,7 +123,7 @@ def by_feature(new: SeenColumns) -> dict:
         ({"longer": 30}, "history", "KS "),
     ],
 )
-def test_each_kind_of_drift_is_told_of_its_feature_alone(change, feature, said):
+def test_each_kind_of_drift_is_reported_of_its_feature_alone(change, feature, said):
     found = by_feature(seen(**change))
     (drifted,) = [finding for finding in found.values() if finding.drifted]
     assert drifted.feature == feature and drifted.to_dict()["drifted"] is True

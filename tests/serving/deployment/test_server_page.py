@@ -1,4 +1,4 @@
-"""What a server's page tells of a registry and of drift."""
+"""What a server's page shows of a registry and of drift."""
 
 from __future__ import annotations
 

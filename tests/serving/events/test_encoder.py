@@ -86,13 +86,13 @@ def test_items_that_were_looked_up_are_as_their_keys(servable, keys):
     history = [keys["item_id"][3], "new", keys["item_id"][1]]
     expected = encode(encoder, keys["user_id"][2], history, items)
     event = encoder.parse({"user_id": keys["user_id"][2], "history": history, "candidates": []})
-    found = encoder.encode_beside(event, encoder.item_ids(items))
+    found = encoder.encode_for_items(event, encoder.item_ids(items))
     assert found.candidate_count == expected.candidate_count == 4
     for part in ("users", "targets", "histories"):
         assert lists_of(getattr(found, part)) == lists_of(getattr(expected, part))
     encoder.items[0].features.clear()
     with pytest.raises(RequestError, match="expected a servable that knows 'cat_id' of its items"):
-        encoder.encode_beside(event, encoder.item_ids(items))
+        encoder.encode_for_items(event, encoder.item_ids(items))
 
 
 def test_a_kept_history_is_as_if_it_were_sent(servable, keys, tmp_path):

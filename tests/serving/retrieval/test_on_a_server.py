@@ -165,8 +165,8 @@ def test_a_share_of_the_users_of_events_meets_the_canary(
         logged = {file.version: len([*file.events()]) for file in logs()}
         return {
             version: (
-                told(server, "events_total", version=version),
-                told(server, "events_scores_total", version=version, le="+Inf"),
+                metric_value(server, "events_total", version=version),
+                metric_value(server, "events_scores_total", version=version, le="+Inf"),
                 logged.get(version, 0),
             )
             for version in met
@@ -189,7 +189,7 @@ def test_a_share_of_the_users_of_events_meets_the_canary(
         np.testing.assert_allclose(newest, own, atol=1e-5)
 
 
-def told(server, name, **labels):
+def metric_value(server, name, **labels):
     """What a metric has been counted to; 0 while it is not there."""
     try:
         return metric(server, f"merlin_sim_{name}", **labels)
@@ -211,7 +211,7 @@ def test_a_browser_is_shown_what_a_user_should_see(server, offline, users):
     np.testing.assert_allclose(scores, [one["score"] for one in expected], atol=1e-5)
 
 
-def test_a_bad_request_is_told_why(server):
+def test_a_bad_request_is_answered_why(server):
     for request, message in (
         ({"user": 7}, "user: expected a string or null, received 7"),
         ({"user": "A", "facts": {"age": "old"}}, "the rule for 'least_age': expected int64"),
@@ -266,13 +266,13 @@ def test_all_that_the_dashboard_shows_is_reported(server, users):
     until(lambda: reported_metrics(server.metrics_port) >= ASKED)
 
     def stage_count(stage):
-        return told(server, "recommend_stage_seconds_bucket", stage=stage, le="+Inf")
+        return metric_value(server, "recommend_stage_seconds_bucket", stage=stage, le="+Inf")
 
     until(lambda: all(map(stage_count, STAGES)))
-    until(lambda: told(server, "recommend_empty_histories_total") >= 1)
-    until(lambda: told(server, "histories_reads_total", model="recommend") >= 2)
+    until(lambda: metric_value(server, "recommend_empty_histories_total") >= 1)
+    until(lambda: metric_value(server, "histories_reads_total", model="recommend") >= 2)
     names = ("recommend_retrieved_total", "recommend_kept_total", "recommend_items_total")
-    retrieved, kept, items = (told(server, name) for name in names)
+    retrieved, kept, items = (metric_value(server, name) for name in names)
     assert retrieved >= kept >= items > 0
 
 

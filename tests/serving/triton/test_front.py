@@ -1,4 +1,4 @@
-"""What stands before Triton's HTTP, with something that tells what reached it behind."""
+"""What stands before Triton's HTTP, with a server behind that reports what reached it."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def test_what_is_not_allowed_does_not_reach_triton(front):
         (b'"not now"', 503, "the history cannot be read"),
     ],
 )
-def test_what_triton_refuses_is_told_by_whose_fault_it_is(front, body, status, error):
+def test_what_triton_refuses_is_answered_by_whose_fault_it_is(front, body, status, error):
     found, headers, answer = front(body)
     assert found == status and answer["error"].startswith(error)
     assert headers["Retry-After"] == ("1" if status == 503 else None)

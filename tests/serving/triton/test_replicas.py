@@ -14,7 +14,7 @@ from merlin_sim.serving.versions import ServedVersion
 
 
 class Made:
-    """A Triton that is as it is told to be."""
+    """A Triton that is as a test sets it."""
 
     is_worth_another = True
 
@@ -41,7 +41,7 @@ class Made:
 
 
 class World:
-    """What replicas are told, and what they tell."""
+    """What replicas receive, and what they report."""
 
     def __init__(self, has_standby=True):
         self.made, self.said, self.switched = [], [], []

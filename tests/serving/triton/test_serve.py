@@ -91,7 +91,7 @@ def test_events_get_the_scores_of_evaluate_and_say_who_was_not_there_in_training
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_ids_get_the_scores_of_evaluate_and_what_is_wrong_with_them_is_told(
+def test_ids_get_the_scores_of_evaluate_and_what_is_wrong_with_them_is_said(
     server, protocol, events, encoded, encoder, expected, scorer
 ):
     scores = infer(server, protocol, "ids", plain_batch(encoded, encoder.columns), "score")
@@ -114,7 +114,7 @@ def test_ids_get_the_scores_of_evaluate_and_what_is_wrong_with_them_is_told(
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_malformed_or_too_large_request_is_told_what_is_wrong(server, protocol, events):
+def test_a_malformed_or_too_large_request_is_answered_what_is_wrong(server, protocol, events):
     one = events[0]
     wide = {**one, "candidates": one["candidates"][:1] * 80}  # 80 candidates are the limit
     many = {"http": "at most 4,096 events in a request", "grpc": "batch-size must be <= 4096"}

@@ -30,7 +30,7 @@ ASKED = {name for query in QUERIES for name in METRIC.findall(query)}
 
 
 def reported_metrics(port: int) -> set[str]:
-    """The metrics that a server tells."""
+    """The metrics that a server reports."""
     return set(re.findall(r"^(\w+)[{ ]", _read(port, "/metrics"), re.MULTILINE))
 
 

@@ -29,26 +29,26 @@ def redis_server(folder: Path) -> Iterator[tuple[str, subprocess.Popen]]:
     Users have `appendfsync always`, for what the machine itself loses; no test ends the machine.
     """
     folder.mkdir(exist_ok=True)
-    door = folder / "s"
-    words = ["--port", "0", "--unixsocket", door, "--dir", folder, "--appendonly", "yes"]
+    socket_path = folder / "s"
+    words = ["--port", "0", "--unixsocket", socket_path, "--dir", folder, "--appendonly", "yes"]
     words += ["--appendfsync", "no"]
     process = subprocess.Popen(
         [redis_program(), *map(str, words), "--save", ""], stdout=subprocess.DEVNULL
     )
     try:
-        _wait_for(door, process)
-        yield f"unix://{door}?db=0", process
+        _wait_for(socket_path, process)
+        yield f"unix://{socket_path}?db=0", process
     finally:
         process.kill()
         process.wait()
-        door.unlink(missing_ok=True)
+        socket_path.unlink(missing_ok=True)
 
 
-def _wait_for(door: Path, process: subprocess.Popen) -> None:
+def _wait_for(socket_path: Path, process: subprocess.Popen) -> None:
     end = time.monotonic() + 100
     while time.monotonic() < end and process.poll() is None:
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as client:
-            client.connect(str(door))
+            client.connect(str(socket_path))
             client.sendall(b"PING\r\n")
             if client.recv(64).startswith(b"+PONG"):
                 return

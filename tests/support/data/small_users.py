@@ -109,7 +109,7 @@ def write_users_dataset(
 
 
 def samples_of(
-    directory: Path, mapping: str, seed: int = RULES.seed, twins: int = 1
+    directory: Path, mapping: str, seed: int = RULES.seed, negatives_drawn: int = 1
 ) -> dict[str, np.ndarray]:
     """The samples in the users' order, made one by one; histories padded on the left."""
     table = pa.concat_tables([pq.read_table(p) for p in sorted(directory.glob("users/*"))])
@@ -122,8 +122,8 @@ def samples_of(
             seen = position - user.get(SAME_TIME_BEFORE, [0] * len(user["thing"]))[position]
             window = slice(max(0, seen - LONGEST), seen)
             before = user["thing"][window]
-            for slot in range(twins + 1):
-                is_own = slot == twins
+            for slot in range(negatives_drawn + 1):
+                is_own = slot == negatives_drawn
                 key = key_of(seed, user["user"], position, is_own, 0 if is_own else slot)
                 target = user["thing"][position] if is_own else drawn(key, 0, counts)
                 negatives = [drawn(key, number + 1, counts) for number in range(len(before))]
@@ -136,7 +136,7 @@ def samples_of(
                 if "when" in user and before:
                     times = user["when"][window]
                     since[-len(before) :] = user["when"][position] - np.array(times)
-                rows.append((slot == twins, *ids, *histories, since))
+                rows.append((slot == negatives_drawn, *ids, *histories, since))
     label, user, country, target, positive, negative, since = (
         np.array([row[index] for row in rows]) for index in range(7)
     )

@@ -1,4 +1,4 @@
-"""What an evaluation tells of rows, wherever their scores come from."""
+"""What an evaluation reports of rows, wherever their scores come from."""
 
 from __future__ import annotations
 

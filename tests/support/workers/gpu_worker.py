@@ -66,7 +66,7 @@ def samples(directory: str, candidates: str = "1") -> dict[str, Any]:
 
 
 def memory() -> dict[str, Any]:
-    """Take the GPU as a run does, and tell what TensorFlow holds of it then."""
+    """Take the GPU as a run does, and report what TensorFlow holds of it then."""
     from merlin_sim.foundation.gpus import look
     from merlin_sim.foundation.ranks import local_rank
     from merlin_sim.parallel.ranks.own_gpu import take

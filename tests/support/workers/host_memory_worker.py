@@ -26,11 +26,11 @@ from tensorflow.python.eager import context  # noqa: E402
 from merlin_sim.dataloader.open_loader import open_loader  # noqa: E402
 from merlin_sim.foundation.ranks import Ranks  # noqa: E402
 from merlin_sim.models import build_model  # noqa: E402
-from merlin_sim.models.blocks.embeddings.spread_tables import spread_tables  # noqa: E402
+from merlin_sim.models.blocks.embeddings.sharded_tables import sharded_tables  # noqa: E402
 from merlin_sim.models.known_families import find_family  # noqa: E402
 from merlin_sim.models.saving import table_names  # noqa: E402
 from merlin_sim.parallel.checkpoints.checkpoint_store import CheckpointStore  # noqa: E402
-from merlin_sim.parallel.placement.plan import Wanted  # noqa: E402
+from merlin_sim.parallel.placement.plan import PlanOptions  # noqa: E402
 from merlin_sim.parallel.placement.planner import make_plan  # noqa: E402
 from merlin_sim.parallel.steps.loss_scale import LossScale  # noqa: E402
 from merlin_sim.parallel.steps.optimizers import make_optimizer  # noqa: E402
@@ -53,9 +53,9 @@ def make_state(optimizer: str, memory: int | None) -> RunState:
     tf.keras.utils.set_random_seed(7)
     schema, family = make_schema(), find_family("dlrm")
     host = 0 if memory is None else 10**6
-    wanted = Wanted(1, BATCH, optimizer, memory, CUT[optimizer], host_memory=host)
+    wanted = PlanOptions(1, BATCH, optimizer, memory, CUT[optimizer], host_memory=host)
     plan = make_plan(family.tables(schema, family.options.parse(OPTIONS)), wanted)
-    with spread_tables(plan, Ranks()):
+    with sharded_tables(plan, Ranks()):
         model = build_model("dlrm", schema, **OPTIONS)
     made = make_optimizer(optimizer, model.trainable_variables, 0.05)
     facts = RunFacts("dlrm", {}, optimizer, "data", False, {})

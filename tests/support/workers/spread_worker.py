@@ -20,10 +20,10 @@ from steps_in_graph import on_batches
 
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models import build_model
-from merlin_sim.models.blocks.embeddings.spread_tables import own_variables, spread_tables
+from merlin_sim.models.blocks.embeddings.sharded_tables import own_variables, sharded_tables
 from merlin_sim.models.known_families import find_family
 from merlin_sim.parallel.checkpoints.checkpoint_store import CheckpointStore
-from merlin_sim.parallel.placement.plan import Wanted
+from merlin_sim.parallel.placement.plan import PlanOptions
 from merlin_sim.parallel.placement.planner import make_plan
 from merlin_sim.parallel.ranks import collectives
 from merlin_sim.parallel.steps.loss_scale import LossScale
@@ -84,8 +84,8 @@ def train(case: Case, ranks: Ranks, folder: Path) -> dict[str, list[float]]:
     tf.keras.utils.set_random_seed(7)
     schema, family = make_schema(), find_family("dlrm")
     tables = family.tables(schema, family.options.parse(OPTIONS))
-    plan = make_plan(tables, Wanted(ranks.size, BATCH, case.optimizer, cut=case.cut))
-    with spread_tables(plan, ranks):
+    plan = make_plan(tables, PlanOptions(ranks.size, BATCH, case.optimizer, cut=case.cut))
+    with sharded_tables(plan, ranks):
         model = build_model("dlrm", schema, **OPTIONS)
     optimizer = make_optimizer(case.optimizer, model.trainable_variables, 0.05)
     facts = RunFacts("dlrm", {}, case.optimizer, "data", False, {})

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.horovod, pytest.mark.timeout(600)]
 MODEL = ["--model_type", "dlrm", "--embedding_dim", "8", "--bottom_mlp_dims", "16,8"]
 MODEL += ["--top_mlp_dims", "16,1", "--optimizer", "lazy_adam"]
 LOSSES = [
-    (2, "columns", ["1", "3", "open", "SIGSTOP"], "rank 1 has not been heard of"),
+    (2, "columns", ["1", "3", "open", "SIGSTOP"], "rank 1 has not reported"),
     (2, "columns", ["1", "4", "fsync", "SIGKILL"], "rank 1 died"),
     # Which of the ranks' ends the launcher sees first, it alone knows.
     (3, "rows", ["0", "7", "os.rename", "SIGKILL"], "[0]<stderr>:Killed"),

@@ -102,7 +102,7 @@ def test_scores_are_saved_by_user_or_not_at_all(config, sim_dataset, tmp_path):
         run(config(dataset_dir=nobody, save_scores=True))
 
 
-def test_a_gpu_out_of_memory_is_told_what_to_lower(config, monkeypatch):
+def test_out_of_gpu_memory_the_error_says_what_to_lower(config, monkeypatch):
     error = tf.errors.ResourceExhaustedError(None, None, "OOM when allocating [9,9]\nmore")
     said = r"`global_batch_size` = 64: OOM when allocating \[9,9\]\. A smaller batch needs less, "
     said += r"and --amp about half\.$"

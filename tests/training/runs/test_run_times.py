@@ -1,4 +1,4 @@
-"""Throughput, latency and seconds: of which steps a run and a benchmark tell them."""
+"""Throughput, latency and seconds: of which steps a run and a benchmark report them."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 LENGTHS = np.random.default_rng(0).integers(2, 25, 40).tolist()
 SAMPLES = 2 * sum(length - 2 for length in LENGTHS)
-"""Of train: a twin and a positive for each position but the first and the last."""
+"""Of train: a negative and a positive for each position but the first and the last."""
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ def test_positives_are_those_of_a_plain_reading(raw, dataset, plain_rules, rows_
         rows = rows_of(dataset, mapping)
         assert positives_of(rows) == expected
         assert len(rows) == 2 * sum(expected.values())
-        names = ["user_id", "item_id_pos"]  # which a twin has too
+        names = ["user_id", "item_id_pos"]  # which a negative has too
         sides = [
             Counter(rows[rows["label"] == label][names].itertuples(index=False, name=None))
             for label in (0, 1)
@@ -85,8 +85,10 @@ def test_negatives_are_drawn_from_all_interactions_with_their_categories(
         assert abs(drawn[item] / total - share) < 5 * np.sqrt(share / total) + 1e-3
     for items, categories in zip(rows["item_id_neg"], rows["cat_id_neg"], strict=True):
         assert categories == tuple(map(rules.category_of, items))
-    twins = rows[rows["label"] == 0]
-    assert list(twins["cat_id_trgt"]) == [rules.category_of(i) for i in twins["item_id_trgt"]]
+    negatives = rows[rows["label"] == 0]
+    assert list(negatives["cat_id_trgt"]) == [
+        rules.category_of(i) for i in negatives["item_id_trgt"]
+    ]
     # A row's negatives are its own: hardly any two rows share them.
     assert rows["item_id_neg"][rows["item_id_neg"].str.len() > 3].duplicated().mean() < 0.01
 

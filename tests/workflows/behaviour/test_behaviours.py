@@ -91,7 +91,7 @@ def test_some_behaviours_make_history_some_are_predicted_and_the_rest_is_counted
     for mapping in ("train", "test"):
         assert samples_of(dataset, mapping, label=1) == expected[mapping]
         rows = pd.read_parquet(dataset / mapping)
-        assert len(rows) == 2 * sum(expected[mapping].values())  # a twin is drawn for each
+        assert len(rows) == 2 * sum(expected[mapping].values())  # a negative is drawn for each
     counts = some_log()["did"].value_counts()
     for name, part in (
         ("view", "history"),

@@ -155,9 +155,9 @@ def test_one_row_a_user_gives_the_same_samples_on_a_later_day(run, dataset, late
     assert raw_rows(later, "test")["what_pos"].map(len).mean() > 12
 
 
-def test_a_twin_has_the_count_of_its_own_item_at_its_positives_time(log, run):
+def test_a_negative_has_the_count_of_its_own_item_at_its_positives_time(log, run):
     (run.directory / "count.yaml").write_text("encodings: {what: [count]}")
-    stored = run("twins", features="count.yaml")
+    stored = run("negatives", features="count.yaml")
     last = log.groupby("who")["when"].last()
     for row in raw_rows(stored, "test").to_dict("records"):
         before = log[log["when"] < last.loc[row["who"]]]

@@ -147,7 +147,7 @@ def test_a_lag_beyond_the_first_interaction_is_zero(log, run, files):
     assert pq.read_table(result / "test")["place_lag_2"].to_pylist() == [9, 9]
 
 
-def test_a_twin_has_its_own_items_numbers_and_its_positives_moment(dataset):
+def test_a_negative_has_its_own_items_numbers_and_its_positives_time(dataset):
     items = pd.read_parquet(dataset / "categories" / "what.parquet").set_index("id")
     rows = pq.read_table(dataset / "test").to_pandas()
     assert set(rows["label"]) == {0, 1}

@@ -12,7 +12,7 @@ from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
 from merlin_sim.workflows.times import (
     DATE,
     kind_of_timestamp,
-    moments_of,
+    parsed_seconds,
     seconds_of,
     time_from_text,
 )
@@ -304,7 +304,7 @@ def test_text_becomes_seconds_in_utc(text, seconds, kind):
     assert bad.tolist() == [seconds is None, False]
     if seconds is not None:
         assert found.to_pylist() == pytest.approx([seconds, NOON], abs=1e-6)
-        assert moments_of(values[:1], None)[0].to_pylist() == pytest.approx([seconds], abs=1e-6)
+        assert parsed_seconds(values[:1], None)[0].to_pylist() == pytest.approx([seconds], abs=1e-6)
         assert time_from_text(text, DATE)[0] == pytest.approx(seconds * 10**6, abs=1)
         assert kind_of_timestamp(values) == DATE
     else:

@@ -1,4 +1,4 @@
-"""Categorify beside NVTabular's own, on random frames; and what is right here alone."""
+"""Categorify compared with NVTabular's own, on random frames; and what is right here alone."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def test_a_file_that_is_written_anew_is_read_anew(tmp_path):
 
 
 @pytest.mark.parametrize("keys", [["a", "b", "c"], ["a", "bb", "a\0"]])
-def test_equal_hashes_of_different_keys_are_told_apart(keys, monkeypatch):
+def test_equal_hashes_of_different_keys_are_distinguished(keys, monkeypatch):
     monkeypatch.setattr(key_index, "hash_keys", lambda keys: np.full(len(keys), 7, np.uint64))
     asked = pa.array([keys[2], "x", keys[0], None])
     assert key_index.KeyIndex(pa.array(keys)).positions(asked).tolist() == [2, -1, 0, -1]

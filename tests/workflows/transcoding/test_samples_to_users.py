@@ -25,7 +25,7 @@ COLUMNS += ("kind_neg",)
 TABLE = "categories/item.parquet"
 
 
-class Heard(Silence):
+class Reported(Silence):
     """Keeps what a run says."""
 
     def __init__(self):
@@ -80,10 +80,10 @@ def write(directory, train, test, longest=3, **channels):
 
 
 def transcode(source, output, seed=None):
-    heard = Heard()
+    reported = Reported()
     dataset = DatasetDirectory.open(source)
-    SamplesTranscoder(dataset, heard, seed).transcode(output)
-    return " ".join(heard.said)
+    SamplesTranscoder(dataset, reported, seed).transcode(output)
+    return " ".join(reported.said)
 
 
 def rows_of(directory):
@@ -131,7 +131,7 @@ def test_histories_are_chained_to_the_whole_one(tmp_path):
         assert stored == made
 
 
-def test_a_repeated_history_is_told_by_the_shorter_one_before_it(tmp_path):
+def test_a_repeated_history_shows_by_the_shorter_one_before_it(tmp_path):
     train = pairs(2, *[(5, [5] * length) for length in range(4)])
     source = write(tmp_path / "samples", train, pairs(3, (1, [2])))
     transcode(source, tmp_path / "users")

@@ -61,7 +61,7 @@ HOST = "CPU:0"
 
 
 @dataclass(frozen=True)
-class Spread:
+class Sharding:
     """A plan, and which of its ranks this one is."""
 
     plan: Plan
@@ -78,11 +78,11 @@ class Spread:
         return tf.device(HOST) if is_on_host else nullcontext()
 
 
-_spread: ContextVar[Spread | None] = ContextVar("spread", default=None)
+_sharding: ContextVar[Sharding | None] = ContextVar("sharding", default=None)
 
 
 @contextmanager
-def spread_tables(plan: Plan, ranks: Ranks, compiles: bool = False) -> Iterator[None]:
+def sharded_tables(plan: Plan, ranks: Ranks, compiles: bool = False) -> Iterator[None]:
     """Build the models in this block by a plan: each rank has its part of their tables.
 
     All ranks call such a model together: ids travel to the ranks that have their vectors, and
@@ -93,16 +93,16 @@ def spread_tables(plan: Plan, ranks: Ranks, compiles: bool = False) -> Iterator[
         ranks: this run.
         compiles: whether XLA is to compile what follows the lookups.
     """
-    token = _spread.set(Spread(plan, ranks, compiles))
+    token = _sharding.set(Sharding(plan, ranks, compiles))
     try:
         yield
     finally:
-        _spread.reset(token)
+        _sharding.reset(token)
 
 
-def current_spread() -> Spread | None:
+def current_sharding() -> Sharding | None:
     """Return the plan by which models are built here; None for none."""
-    return _spread.get()
+    return _sharding.get()
 
 
 @dataclass(frozen=True)
@@ -166,15 +166,15 @@ def check_whole(model: tf.Module, method: str) -> None:
         )
 
 
-def placed_table(spread: Spread, name: str, rows: int, width: int) -> tf.keras.layers.Layer:
+def placed_table(sharding: Sharding, name: str, rows: int, width: int) -> tf.keras.layers.Layer:
     """Make Keras's layer of a table with the rows and columns that this rank has, none perhaps."""
-    placed = spread.plan.by_name.get(name)
+    placed = sharding.plan.by_name.get(name)
     if placed is None or (placed.table.rows, placed.table.width) != (rows, width):
         found = placed and [placed.table.rows, placed.table.width]
         raise MerlinSimError(
             f"the plan should have the table {name} of {[rows, width]}. Received: {found}"
         )
-    shard = placed.of_rank(spread.ranks.rank)
+    shard = placed.of_rank(sharding.ranks.rank)
     start = InitialTable(rows**-0.5, shard, rows, width)
     if placed.shards:
         return PartOfTable(TablePart(shard, rows, width), start, name)
@@ -190,7 +190,7 @@ class Asked(NamedTuple):
     """Rank -> their indices among the distinct ids."""
 
 
-class SpreadLookup:
+class ShardedLookup:
     """Looks ids up in spread tables; all ranks call it together.
 
     Tables, in their order, and the exchanges' name are the same on every rank.
@@ -221,7 +221,7 @@ class SpreadLookup:
             of_table = shared[placed.table.name]
             lacking = tf.size(of_table.rows) - tf.shape(found)[0]  # a filler's, which names none
             filled = tf.pad(found, [[0, lacking], [0, 0]])
-            looked_up[placed.table.name] = of_table.spread(filled, with_gradient)
+            looked_up[placed.table.name] = of_table.per_id(filled, with_gradient)
         return looked_up
 
     def _ask(self, placed: TableShards, rows: tf.Tensor) -> Asked:
