@@ -63,7 +63,7 @@ class BehaviourSamples(tf.Module):
     """Makes batches of users' histories.
 
     A sample is a position of a user's history: the item there is the target, or one that is drawn
-    in its place, and the interactions before it are the history. Without ``candidates`` a row of
+    instead, and the interactions before it are the history. Without ``candidates`` a row of
     the batch is one sample. With them it is several consecutive positions of a user, which share
     one history (see :meth:`candidates_of_users`).
     """
@@ -238,7 +238,7 @@ class BehaviourSamples(tf.Module):
         position: tf.Tensor,
         of_user: tf.Tensor,
     ) -> tf.Tensor:
-        """Of each position, the items drawn in its place, and its own."""
+        """Of each position, the items drawn for it, and its own."""
         own = tf.gather(users.targets, interactions)[:, :, None]
         if self.columns.of_position == 1:
             return own
@@ -272,9 +272,9 @@ class BehaviourSamples(tf.Module):
             return items.draw(key, 0)
 
         def is_known(item: tf.Tensor) -> tf.Tensor:
-            wanted = row * (items.last + 1) + tf.cast(item, tf.int64)
-            found = tf.minimum(search_sorted(known, wanted), tf.size(known, tf.int64) - 1)
-            return tf.equal(tf.gather(known, found), wanted)
+            key_of_item = row * (items.last + 1) + tf.cast(item, tf.int64)
+            found = tf.minimum(search_sorted(known, key_of_item), tf.size(known, tf.int64) - 1)
+            return tf.equal(tf.gather(known, found), key_of_item)
 
         return items.draw_unknown(key, is_known)
 
@@ -294,8 +294,8 @@ class BehaviourSamples(tf.Module):
         made, span = {}, tf.size(users.items, tf.int64) + 1
         for name, feature in self.columns.lifetime_counts.items():
             first = self.columns.feature_of(feature, targets, time_indices) * span + start
-            keys, wanted = users.more[OCCURRENCES.format(feature)], tf.stack([first, first + seen])
-            found = search_sorted(keys, wanted)
+            keys, bounds = users.more[OCCURRENCES.format(feature)], tf.stack([first, first + seen])
+            found = search_sorted(keys, bounds)
             count = tf.where(targets > 0, found[1] - found[0], tf.zeros_like(targets, tf.int64))
             made[name] = tf.math.log1p(tf.cast(count, tf.float32))
         return made

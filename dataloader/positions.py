@@ -49,7 +49,7 @@ def find_positions(starts: Array, roles: Array | None, same_time: Array | None) 
 
 
 def counted_before(marks: Array) -> Array:
-    """Count, for each place and for the end, the marks before it.
+    """Count, for each index and for the end, the marks before it.
 
     >>> counted_before(np.array([0, 4, 0, 1])).tolist()
     [0, 0, 1, 1, 2]

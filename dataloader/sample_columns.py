@@ -71,9 +71,9 @@ class InTime:
 
     def rows_before(self, ids: tf.Tensor, time_index: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Where the rows of ids begin, and where those before a time end; int64."""
-        wanted = tf.cast(ids, tf.int64) * self._span + tf.cast(time_index, tf.int64)
+        keys = tf.cast(ids, tf.int64) * self._span + tf.cast(time_index, tf.int64)
         start = tf.gather(self._starts, ids)
-        return start, tf.maximum(start, search_sorted(self._keys, wanted))
+        return start, tf.maximum(start, search_sorted(self._keys, keys))
 
     def time_indices_of_rows(self, ids: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
         """The indices of the times of rows, each of which is one of its id's; int64."""

@@ -316,8 +316,8 @@ class UserRows:
             of_positions[NOW] = more[TIMES] = values[self.times].astype(np.float64, copy=False)
         for name in self._by_seconds:
             of_positions[name] = self.compared_times[name].indices(more[TIMES])
-        beside = {EARLIER: layout.samples_before, HASH: layout.user_hash}
-        more |= {name: single[column] for name, column in beside.items() if column is not None}
+        columns = {EARLIER: layout.samples_before, HASH: layout.user_hash}
+        more |= {name: single[column] for name, column in columns.items() if column is not None}
         targets = items
         if found.interactions is None:
             of_positions.pop(NOW, None)  # the same as the times of the history

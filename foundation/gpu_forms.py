@@ -23,7 +23,7 @@ def has_gpu_forms() -> bool:
 
 
 @contextmanager
-def gpu_forms(wanted: bool) -> Iterator[None]:
+def gpu_forms(chosen: bool) -> Iterator[None]:
     """Take a GPU's forms within this block, or a processor's, whatever devices there are.
 
     For tests, and to count without a GPU what a step costs on one.
@@ -32,7 +32,7 @@ def gpu_forms(wanted: bool) -> Iterator[None]:
     ...     has_gpu_forms()
     True
     """
-    token = _chosen.set(wanted)
+    token = _chosen.set(chosen)
     try:
         yield
     finally:

@@ -290,9 +290,9 @@ def put_off_dtype_mappings() -> None:
 
 
 @contextlib.contextmanager
-def deterministic_operations(wanted: bool) -> Iterator[None]:
-    """Have TensorFlow use deterministic operations only, if wanted, until the block ends."""
-    if not wanted:
+def deterministic_operations(enabled: bool) -> Iterator[None]:
+    """Have TensorFlow use deterministic operations only, if enabled, until the block ends."""
+    if not enabled:
         yield
         return
     import tensorflow as tf

@@ -35,7 +35,7 @@ class Report(Protocol):
         """Add ``done`` of the phase's total, and rows."""
 
 
-class Narrator:
+class Reporter:
     """Reports how far the work is."""
 
     @contextmanager
@@ -47,23 +47,23 @@ class Narrator:
         """Report a sentence."""
 
 
-class Silence(Narrator):
+class Silence(Reporter):
     """Reports nothing."""
 
 
-class Terminal(Narrator):
+class Terminal(Reporter):
     """A live bar per phase on a terminal, one line per phase elsewhere, on stderr."""
 
     def __init__(self) -> None:
         self.console = Console(file=sys.stderr, highlight=False, soft_wrap=True)
 
     def say(self, message: str) -> None:
-        """See :class:`Narrator`."""
+        """See :class:`Reporter`."""
         self.console.print(message, markup=False)
 
     @contextmanager
     def phase(self, name: str, total: float) -> Iterator[Report]:
-        """See :class:`Narrator`."""
+        """See :class:`Reporter`."""
         started = time.monotonic()
         rows = 0
         with Progress(

@@ -60,9 +60,9 @@ def problems_of(config: Any) -> Iterator[str]:
     """Say which settings of a dataclass are not what they should be."""
     for name, (known, hint) in settings_of(type(config)).items():
         value = getattr(config, name)
-        wanted = what_it_should_be(value, hint, known)
-        if wanted is not None:
-            yield f"`{name}` should be {wanted}. Received: {value!r}"
+        expected = what_it_should_be(value, hint, known)
+        if expected is not None:
+            yield f"`{name}` should be {expected}. Received: {value!r}"
 
 
 def require_settings(config: Any, more: Iterable[str] = ()) -> None:
@@ -105,17 +105,17 @@ def what_it_should_be(value: Any, hint: Any, known: Setting) -> str | None:
     if known.choices:
         return None if value in known.choices else "one of " + ", ".join(known.choices)
     if known.above is not None:
-        is_right, wanted = known.above < value < math.inf, "positive"
+        is_right, expected = known.above < value < math.inf, "positive"
     elif known.at_least is not None:
         is_right = known.at_least <= value < math.inf
         is_count = kind is int and known.at_least == 1
-        wanted = "a positive integer" if is_count else f"{known.at_least} or more"
+        expected = "a positive integer" if is_count else f"{known.at_least} or more"
     else:
         return None
     if known.at_most is not None:
         is_right = is_right and value <= known.at_most
-        wanted = f"{wanted}, at most {known.at_most}"
-    return None if is_right else f"{wanted}, or not given" if optional else wanted
+        expected = f"{expected}, at most {known.at_most}"
+    return None if is_right else f"{expected}, or not given" if optional else expected
 
 
 def shown_value(value: Any) -> str:

@@ -66,7 +66,7 @@ def load_model(path: Path | str) -> Any:
     if not is_checkpoint(path):
         return BlockModel.load(path)
     checkpoint = choose_checkpoint(Path(path))
-    model_type = checkpoint.facts.get("model_type")
+    model_type = checkpoint.metadata.get("model_type")
     return restored_model(checkpoint, model_class(str(model_type)))
 
 

@@ -227,9 +227,9 @@ def _identity(variable: Any) -> int:
 
 
 MODEL_VARIABLES = "model_variables"
-"""The fact of a checkpoint that lists which of its arrays are the model's."""
+"""The key of a checkpoint's metadata that lists which of its arrays are the model's."""
 MODEL_CLASS = "model_class"
-"""The fact that names the class of the model."""
+"""The key that names the class of the model."""
 MOST_LISTED = 10
 
 
@@ -241,17 +241,17 @@ def is_checkpoint(path: Path | str) -> bool:
 
 def restored_model(checkpoint: SavedCheckpoint, model_class: type[Any]) -> Any:
     """Build the model of a checkpoint with its weights, in the precision it was trained in."""
-    found, wanted = checkpoint.facts.get(MODEL_CLASS), model_class.__name__
-    if found != wanted:
-        raise CheckpointError(f"{checkpoint.path} should be of a {wanted}. Received: {found}")
-    model = model_class.from_config(checkpoint.facts["model_config"])
+    found, expected = checkpoint.metadata.get(MODEL_CLASS), model_class.__name__
+    if found != expected:
+        raise CheckpointError(f"{checkpoint.path} should be of a {expected}. Received: {found}")
+    model = model_class.from_config(checkpoint.metadata["model_config"])
     restore_weights(model, checkpoint)
     return model
 
 
 def restore_weights(model: tf.Module, checkpoint: SavedCheckpoint) -> None:
     """Give a model the weights of a checkpoint."""
-    listed = set(checkpoint.facts.get(MODEL_VARIABLES) or ())
+    listed = set(checkpoint.metadata.get(MODEL_VARIABLES) or ())
     assign_arrays(named_variables(model), checkpoint, listed, named_parts(model))
 
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from ..dataloader.loader import ONCE_MB
 from ..dataloader.open_loader import open_loader
 from ..foundation.exceptions import MerlinSimError
-from ..foundation.progress import Narrator
+from ..foundation.progress import Reporter
 from ..foundation.ranks import Ranks
 from ..schemas.dataset import DatasetDirectory
 from .blocks.checks import check_choice, check_positive
@@ -134,7 +134,7 @@ def _measure(
     target, history = body.target_and_history(features, vectors)
     heads = body.attention_unit.weights_over(target, history, history.mask)
     exact = as_rows(tf.reduce_mean(heads, axis=2))
-    wanted = top_k_mask(exact, best)
+    best_ones = top_k_mask(exact, best)
     everywhere = tf.zeros_like(heads[:, :, 0], tf.bool)  # one row for all candidates becomes each's
     lengths = np.sum(as_rows(history.mask | everywhere).numpy(), axis=1)
     # What the model's own search keeps; of one that keeps all, the strongest.
@@ -144,20 +144,22 @@ def _measure(
         chosen = top_k_mask(found.strength, best)
     own = as_rows(chosen | everywhere)
     soft = as_rows(GeneralSearchUnit(best)(target, history).selected)
-    shares = [part for kept in (own, soft) for part in (_share(wanted, kept), _weight(exact, kept))]
+    shares = [
+        part for kept in (own, soft) for part in (_share(best_ones, kept), _weight(exact, kept))
+    ]
     if category is None:
         return [lengths, *shares, *[np.full(len(lengths), np.nan)] * 3]
     hard = as_rows(HardSearchUnit(category, best)(target, history).selected)
     either = np.sum((hard | soft).numpy(), axis=1)
     both = np.sum((hard & soft).numpy(), axis=1)
     overlap = np.divide(both, either, out=np.full(len(lengths), np.nan), where=either > 0)
-    return [lengths, *shares, _share(wanted, hard), _weight(exact, hard), overlap]
+    return [lengths, *shares, _share(best_ones, hard), _weight(exact, hard), overlap]
 
 
 def _share(best: tf.Tensor, kept: tf.Tensor) -> Array:
-    wanted = np.sum(best.numpy(), axis=1)
+    best_ones = np.sum(best.numpy(), axis=1)
     found = np.sum((best & kept).numpy(), axis=1)
-    return np.divide(found, wanted, out=np.full(len(wanted), np.nan), where=wanted > 0)
+    return np.divide(found, best_ones, out=np.full(len(best_ones), np.nan), where=best_ones > 0)
 
 
 def _mean(shares: Array) -> float | None:
@@ -175,7 +177,7 @@ def search_rows(
     dataset: DatasetDirectory,
     most: int,
     category_feature: str | None,
-    narrator: Narrator,
+    reporter: Reporter,
     best: int | None = None,
 ) -> list[SearchRow]:
     """Compare the search stage with exact attention on test data."""
@@ -202,5 +204,5 @@ def search_rows(
         finally:
             feed.stop()
 
-    with narrator.phase("searching", rows) as report:
+    with reporter.phase("searching", rows) as report:
         return search_report(model, batches(), category_feature, best=best)

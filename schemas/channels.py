@@ -71,7 +71,7 @@ class Channel:
         if self.is_list and not is_list:
             return 0
         several = [set(one.split()) for one in self.matching_tags]
-        return max((len(wanted) for wanted in several if wanted <= tags), default=0)
+        return max((len(expected) for expected in several if expected <= tags), default=0)
 
     def is_named_in(self, name: str, tags: set[str]) -> bool:
         """Return whether a column is tagged with the channel's name where Merlin has no tag."""

@@ -62,14 +62,14 @@ def check_users_files(directory: Path, spec: FeatureSpec, layout: UsersLayout) -
         for name in chunk.files:
             files.setdefault(name, []).extend(layout.positions[mapping])
     for name, positions in files.items():
-        problems += _problems(directory / name, wanted_of_users(spec, layout, positions))
+        problems += _problems(directory / name, kinds_of_users(spec, layout, positions))
     table = directory / layout.item_table
-    wanted = dict.fromkeys([ID, COUNT, *layout.item_features], ID_OF_ROW)
+    expected = dict.fromkeys([ID, COUNT, *layout.item_features], ID_OF_ROW)
     for name, column in layout.item_columns.items():
         feature = spec.feature_spec[name]
         dtype = "int64" if feature.cardinality else "float32"
-        wanted[column] = Kind(bool(feature.dimensions), dtype)
-    found = _problems(table, wanted)
+        expected[column] = Kind(bool(feature.dimensions), dtype)
+    found = _problems(table, expected)
     problems += found or _wrong_size(table, spec)
     for name in layout.item_changes.values():
         problems += _problems(directory / name, {ID: ID_OF_ROW, TIME: ID_OF_ROW})
@@ -80,29 +80,29 @@ def check_users_files(directory: Path, spec: FeatureSpec, layout: UsersLayout) -
         raise SpecError(directory, problems)
 
 
-def wanted_of_users(
+def kinds_of_users(
     spec: FeatureSpec, layout: UsersLayout, positions: Iterable[str]
 ) -> dict[str, Kind]:
     """Say by column what a file of users holds."""
     numbers = set(spec.channel_spec.get(USER_NUMERICAL, ()))
     features = {name for channel in OF_USERS for name in spec.channel_spec.get(channel, ())}
-    wanted = {
+    expected = {
         name: Kind(name in layout.per_interaction, "float32" if name in numbers else "int64")
         for name in sorted(features)
     }
     more = filter(None, (layout.samples_before, layout.user_hash))
-    wanted |= dict.fromkeys([*positions, *more], ID_OF_ROW)
-    wanted |= {
-        name: wanted[name]._replace(is_list=True) if name in wanted else IDS_OF_ROW
+    expected |= dict.fromkeys([*positions, *more], ID_OF_ROW)
+    expected |= {
+        name: expected[name]._replace(is_list=True) if name in expected else IDS_OF_ROW
         for name in layout.lists
     }
-    return wanted | ({} if layout.times is None else {layout.times: NUMBERS_OF_ROW})
+    return expected | ({} if layout.times is None else {layout.times: NUMBERS_OF_ROW})
 
 
 def _problems(
-    file: Path, wanted: Mapping[str, Kind], dtypes: Mapping[str, str] | None = None
+    file: Path, expected: Mapping[str, Kind], dtypes: Mapping[str, str] | None = None
 ) -> list[Problem]:
-    """Compare a file's columns with what is wanted; the spec's dtypes are named where given."""
+    """Compare a file's columns with what is expected; the spec's dtypes are named where given."""
     try:
         _, columns = read_footer(file)
     except UnreadableFooter as error:
@@ -110,7 +110,7 @@ def _problems(
     stated = {name: f" (dtype {dtype})" for name, dtype in (dtypes or {}).items()}
     return [
         Problem(str(file), (name,), *found)
-        for name, kind in wanted.items()
+        for name, kind in expected.items()
         for found in _wrong_column(columns, name, kind, stated.get(name, ""))
     ]
 

@@ -232,14 +232,14 @@ def check_agreement(
     the columns: channels give the features' order.
     """
     lowest_is_pad = ids_start_at_one(spec.channel_spec)
-    wanted, found = facts(derived, lowest_is_pad), facts(schema, lowest_is_pad)
-    missing, more = sorted(set(wanted) - set(found)), sorted(set(found) - set(wanted))
+    in_spec, found = facts(derived, lowest_is_pad), facts(schema, lowest_is_pad)
+    missing, more = sorted(set(in_spec) - set(found)), sorted(set(found) - set(in_spec))
     problems = []
     if missing or more:
         received = f"columns missing: {missing}, columns unknown: {more}"
         problems.append(Problem(str(file), (), "the spec's features", received))
-    for name in sorted(wanted.keys() & found.keys()):
-        for fact, ours, theirs in _differences(wanted[name], found[name]):
+    for name in sorted(in_spec.keys() & found.keys()):
+        for fact, ours, theirs in _differences(in_spec[name], found[name]):
             expected = f"{fact} {ours}, as in {spec.path}"
             problems.append(Problem(str(file), (name,), expected, theirs))
     return problems
@@ -263,19 +263,19 @@ def free_as_in_spec(schema: Schema, spec: FeatureSpec) -> Schema:
     return Schema(columns)
 
 
-def _differences(wanted: dict[str, Any], found: dict[str, Any]) -> list[tuple[str, str, str]]:
-    wanted, found = dict(wanted), dict(found)
+def _differences(expected: dict[str, Any], found: dict[str, Any]) -> list[tuple[str, str, str]]:
+    expected, found = dict(expected), dict(found)
     differences = []
-    missing_tags = sorted(wanted.pop("tags") - found.pop("tags"))
+    missing_tags = sorted(expected.pop("tags") - found.pop("tags"))
     if missing_tags:
         differences.append(("the tags", ", ".join(missing_tags), "a column without them"))
     theirs = found.pop("properties")
-    for key, value in wanted.pop("properties").items():
+    for key, value in expected.pop("properties").items():
         if key != SPEC_PROPERTY and theirs.get(key) != value:
             differences.append((f"the property {key}", describe(value), describe(theirs.get(key))))
     differences += [
         (fact, _shown(value), _shown(found[fact]))
-        for fact, value in wanted.items()
+        for fact, value in expected.items()
         if found[fact] != value
     ]
     return differences

@@ -69,14 +69,14 @@ def check_metadata(directory: Path, spec: FeatureSpec) -> list[Problem]:
     file = directory / METADATA_FILE
     if not file.exists():
         return []
-    stated, wanted = read_cardinalities(file), cardinalities(spec)
-    if len(stated) != len(wanted):
-        names = ", ".join(entry["name"] for entry in wanted)
-        expected = f"{len(wanted)} entries ({names}), as in the spec"
+    stated, entries = read_cardinalities(file), cardinalities(spec)
+    if len(stated) != len(entries):
+        names = ", ".join(entry["name"] for entry in entries)
+        expected = f"{len(entries)} entries ({names}), as in the spec"
         return [Problem(str(file), ("cardinalities",), expected, str(len(stated)))]
     by_name = dict(stated)
-    if set(by_name) != {entry["name"] for entry in wanted}:
-        by_name = {e["name"]: value for e, (_, value) in zip(wanted, stated, strict=True)}
+    if set(by_name) != {entry["name"] for entry in entries}:
+        by_name = {e["name"]: value for e, (_, value) in zip(entries, stated, strict=True)}
     return [
         Problem(
             str(file),
@@ -84,6 +84,6 @@ def check_metadata(directory: Path, spec: FeatureSpec) -> list[Problem]:
             f"{entry['value']} for {entry['name']}, as in the spec",
             str(by_name[entry["name"]]),
         )
-        for index, entry in enumerate(wanted)
+        for index, entry in enumerate(entries)
         if by_name[entry["name"]] != entry["value"]
     ]

@@ -110,20 +110,20 @@ def _column_order(spec: FeatureSpec) -> list[str]:
 
 def _tags(spec: FeatureSpec, name: str, feature: Feature, channels: list[str]) -> TagSet:
     known = {channel: known_channel(channel) for channel in channels}
-    wanted: list[Any] = []
+    chosen: list[Any] = []
     for channel, entry in known.items():
-        wanted += [*(entry.tags if entry else ()), channel]
+        chosen += [*(entry.tags if entry else ()), channel]
     for channel, entry in known.items():
         if entry is not None and spec.channel_spec[channel][0] == name:
-            wanted += entry.first_tags
+            chosen += entry.first_tags
     # A feature of no channel gets no tag by which plain rows would take it into one.
     if not any(map(known_channel, spec.channel_spec)):
         if feature.cardinality is not None:
-            wanted.append(Tags.CATEGORICAL)
+            chosen.append(Tags.CATEGORICAL)
         elif is_number(feature.dtype):
-            wanted.append(Tags.CONTINUOUS)
+            chosen.append(Tags.CONTINUOUS)
     tags = TagSet()
-    for tag in wanted:
+    for tag in chosen:
         try:
             tags = tags + TagSet([tag])
         except ValueError:  # a channel whose name is a tag that contradicts another one

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from ..foundation.exceptions import MerlinSimError
 from ..foundation.files import open_replacing
-from ..foundation.progress import Narrator, Silence
+from ..foundation.progress import Reporter, Silence
 from ..foundation.requests import RequestError
 from ..schemas.parquet import UNREADABLE, file_pieces, read_footer, why
 from ..workflows.text_lines import FAIL, BadRow, BadRows, refuse
@@ -134,11 +134,11 @@ class EventFile:
                 yield Row(line, self._csv_fields(header, cells), file.buffer.tell())
 
     def _check_columns(self, found: list[str], expected: str) -> None:
-        wanted = self.encoder.fields_for(found)
-        missing = [name for name in wanted if name not in found]
+        fields = self.encoder.fields_for(found)
+        missing = [name for name in fields if name not in found]
         if missing:
             raise MerlinSimError(
-                f"{self.path}: expected {expected} {', '.join(wanted)}. "
+                f"{self.path}: expected {expected} {', '.join(fields)}. "
                 f"Received: {', '.join(found)!r:.200}, without {', '.join(missing)}."
             )
 
@@ -255,16 +255,16 @@ def score_file(
     *,
     on_bad_rows: str = FAIL,
     overwrite: bool = False,
-    narrator: Narrator | None = None,
+    reporter: Reporter | None = None,
 ) -> ScoreSummary:
     """Score every event of a file; with ``"skip"`` those that cannot be are left out."""
     summary = ScoreSummary(bad_rows=BadRows(str(source)))
-    narrator = narrator or Silence()
+    reporter = reporter or Silence()
     check_output(output, source, overwrite)
     events = EventFile(source, encoder)
     with (
         open_scores(output, encoder) as write,
-        narrator.phase("scoring", events.size()) as report,
+        reporter.phase("scoring", events.size()) as report,
     ):
         reported = 0
         rows = _with_histories(events.rows(), encoder)

@@ -50,7 +50,7 @@ class ServableError(MerlinSimError):
     """A servable directory is missing, damaged, or of another version."""
 
 
-def write_manifest(directory: Path, facts: Mapping[str, Any]) -> None:
+def write_manifest(directory: Path, metadata: Mapping[str, Any]) -> None:
     """Write the manifest beside finished files."""
     document = {
         "format": FORMAT,
@@ -59,7 +59,7 @@ def write_manifest(directory: Path, facts: Mapping[str, Any]) -> None:
             "python": platform.python_version(),
             **{name: importlib.metadata.version(name) for name in PACKAGES},
         },
-        **facts,
+        **metadata,
         "files": {name: _digest(directory / name) for name in _files_in(directory)},
     }
     write_text_atomically(directory / MANIFEST, with_own_digest(document))
@@ -89,9 +89,9 @@ def _check_form(path: Path, document: Any) -> None:
         )
     require_own_digest(path, ServableError)
     files = document.get("files")
-    wanted = {"bytes": int, "sha256": str}
+    types = {"bytes": int, "sha256": str}
     well_formed = isinstance(files, dict) and all(
-        isinstance(entry, dict) and all(isinstance(entry.get(k), t) for k, t in wanted.items())
+        isinstance(entry, dict) and all(isinstance(entry.get(k), t) for k, t in types.items())
         for entry in files.values()
     )
     if not well_formed:
@@ -386,10 +386,10 @@ class Servable:
     @property
     def summary(self) -> SummaryNote | None:
         """The model's needs of a history whose summary is kept; None where it reads none."""
-        facts = self.manifest.get("summary")
-        if facts is None:
+        note = self.manifest.get("summary")
+        if note is None:
             return None
-        return SummaryNote(facts["dim"], facts["recent"], self.manifest[DIGEST])
+        return SummaryNote(note["dim"], note["recent"], self.manifest[DIGEST])
 
     @property
     def ids(self) -> IdsNote:

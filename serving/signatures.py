@@ -209,7 +209,7 @@ def _array(value: object, name: str, dtype: Any, shape: tuple[int, ...]) -> npt.
     if array.dtype != dtype:
         raise RequestError(f"{name}: expected {dtype}, received {array.dtype}")
     fits = array.ndim == len(shape) and all(
-        wanted in (-1, length) for wanted, length in zip(shape, array.shape, strict=True)
+        size in (-1, length) for size, length in zip(shape, array.shape, strict=True)
     )
     if not fits:
         raise RequestError(

@@ -105,7 +105,7 @@ def test_nothing_heavy_is_imported_before_it_is_needed(tmp_path):
     ]
 
 
-def test_every_name_that_type_checkers_are_told_of_is_there():
+def test_every_name_that_type_checkers_see_is_there():
     for name in set(ms.__all__) - {"__version__"}:
         assert getattr(ms, name).__name__.rpartition(".")[2] == name
         assert name in dir(ms)

@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..foundation.exceptions import MerlinSimError
-from ..foundation.progress import Narrator
+from ..foundation.progress import Reporter
 from .behaviour_columns import BehaviourColumns
 from .fitted_numbers import FittedNumbers
 from .schedulers import Scheduler
@@ -205,13 +205,13 @@ def read_metadata(
 
 
 def read_categories(
-    path: Path, scheduler: Scheduler, narrator: Narrator, on_bad_rows: str
+    path: Path, scheduler: Scheduler, reporter: Reporter, on_bad_rows: str
 ) -> tuple[dict[str, tuple[pa.Array, pa.Array, str]], BadRows]:
     """Read the metadata file: each item's category, as ``PreprocessLog`` is given it."""
     blocks = line_blocks(path, 4 << 20)
     found: list[Any] = []
     size = sum(block.size for block in blocks)
-    with narrator.phase("reading metadata", size) as report:
+    with reporter.phase("reading metadata", size) as report:
         read = partial(read_metadata, on_bad_rows)
         for number, table, bad in scheduler.run(read, list(enumerate(blocks))):
             found.append((number, table, bad))

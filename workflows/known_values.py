@@ -217,9 +217,9 @@ class ItemValues:
         known = np.unique(time_numbers)
         span = len(known) + 1
         keys = changed * span + np.searchsorted(known, time_numbers)
-        wanted = ids * span + np.searchsorted(known, times, "right")
+        asked = ids * span + np.searchsorted(known, times, "right")
         firsts, stops = np.searchsorted(changed, ids), np.searchsorted(changed, ids, "right")
-        indices = np.maximum(np.searchsorted(keys, wanted) - 1, firsts)  # the first one before it
+        indices = np.maximum(np.searchsorted(keys, asked) - 1, firsts)  # the first one before it
         has_any = stops > firsts
         return np.asarray(values), np.where(has_any, indices, -1)
 

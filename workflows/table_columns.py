@@ -79,10 +79,10 @@ def check_types(schemas: Sequence[tuple[Path, pa.Schema]], columns: BehaviourCol
                 problems.append(f"{path}: expected one column {name!r}, found {found}.")
                 continue
             kind = schema.field(name).type
-            fits, wanted = _fits(name, kind, columns)
+            fits, expected = _fits(name, kind, columns)
             if not fits:
                 found = type_in_words(kind)
-                problems.append(f"{path}: column {name!r}: expected {wanted}, found {found}.")
+                problems.append(f"{path}: column {name!r}: expected {expected}, found {found}.")
                 continue
             other = first.setdefault(name, (path, kind))
             is_key = name in columns.keyed and name not in (columns.label, columns.behaviour, *made)
@@ -104,11 +104,11 @@ def _fits(name: str, kind: pa.DataType, columns: BehaviourColumns) -> tuple[bool
     for feature in columns.features:
         if feature.name == name:
             return fits_feature(feature, kind)
-    wanted = "text or whole numbers"
+    expected = "text or whole numbers"
     is_feature = name in (*columns.user_features, *columns.item_features)
     if is_feature and (pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-        wanted += f" ({NUMBER_HINT})"
-    return _is_key(kind), wanted
+        expected += f" ({NUMBER_HINT})"
+    return _is_key(kind), expected
 
 
 def can_be_label(kind: pa.DataType) -> bool:

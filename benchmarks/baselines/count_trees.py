@@ -153,12 +153,12 @@ class Table(NamedTuple):
 def tables(path: Path) -> dict[str, Table]:
     """Read the mappings of a dataset of users, with counts of whole histories."""
     from merlin_sim.schemas.dataset import DatasetDirectory
-    from merlin_sim.workflows.checks.feature_counts import key_ranks, step_scores
+    from merlin_sim.workflows.checks.feature_counts import key_order, step_scores
 
     dataset = DatasetDirectory.open(path)
     item = dataset.channels["target_item_features"][0]
     domain = dataset.schema[item].int_domain
-    ranks = key_ranks(path / f"categories/{domain.name}.parquet", int(domain.max) + 1)
+    ranks = key_order(path / f"categories/{domain.name}.parquet", int(domain.max) + 1)
     parts = {name: read_samples(dataset, name) for name in ("train", "validation", "test")}
     found = {}
     for name, part in parts.items():

@@ -281,15 +281,15 @@ class StoredArrays(Mapping[str, Array]):
         """Read a range of an array, out of as many parts as hold it; by default all of it."""
         array = self.index[variable]
         all_rows, all_columns = extents(array.shape)
-        wanted = IndexRange(*(rows or all_rows)), IndexRange(*(columns or all_columns))
+        ranges = IndexRange(*(rows or all_rows)), IndexRange(*(columns or all_columns))
         for what, asked, there in zip(
-            ("rows", "columns"), wanted, (all_rows, all_columns), strict=True
+            ("rows", "columns"), ranges, (all_rows, all_columns), strict=True
         ):
             if not there.begin <= asked.begin <= asked.end <= there.end:
                 raise ValueError(f"{variable} has no {what} {asked.begin} to {asked.end}")
-        result = np.empty(_shape_of(array.shape, *wanted), array.dtype)
+        result = np.empty(_shape_of(array.shape, *ranges), array.dtype)
         for part in array.parts:
-            self._copy(variable, array, part, wanted, result)
+            self._copy(variable, array, part, ranges, result)
         return result
 
     def _copy(
@@ -297,27 +297,27 @@ class StoredArrays(Mapping[str, Array]):
         variable: str,
         array: StoredArray,
         part: StoredPart,
-        wanted: tuple[IndexRange, IndexRange],
+        ranges: tuple[IndexRange, IndexRange],
         result: Array,
     ) -> None:
-        """Read the rows that a part has of what is wanted into the array."""
-        rows, columns = wanted[0].overlap(part.rows), wanted[1].overlap(part.columns)
+        """Read the rows that a part has of the ranges into the array."""
+        rows, columns = ranges[0].overlap(part.rows), ranges[1].overlap(part.columns)
         if rows.begin >= rows.end or columns.begin >= columns.end:
             return
         begin = self._begins[part.file, _key(variable, array.shape, part.rows, part.columns)]
         of_row = _shape_of(array.shape, IndexRange(0, 1), part.columns)
         row_bytes = math.prod(of_row) * result.itemsize
         begin += (rows.begin - part.rows.begin) * row_bytes
-        if columns == part.columns == wanted[1]:
-            self._read_into(part.file, begin, result[rows.within(wanted[0])] if of_row else result)
+        if columns == part.columns == ranges[1]:
+            self._read_into(part.file, begin, result[rows.within(ranges[0])] if of_row else result)
             return
-        there, here = columns.within(part.columns), columns.within(wanted[1])
+        there, here = columns.within(part.columns), columns.within(ranges[1])
         rows_at_once = max(1, READ_BYTES // row_bytes)
         for row in range(rows.begin, rows.end, rows_at_once):
             some = IndexRange(row, min(row + rows_at_once, rows.end))
             values = np.empty(_shape_of(array.shape, some, part.columns), array.dtype)
             self._read_into(part.file, begin, values)
-            result[some.within(wanted[0]), here] = values[:, there]
+            result[some.within(ranges[0]), here] = values[:, there]
             begin += values.nbytes
 
     def _read_into(self, name: str, begin: int, values: Array) -> None:

@@ -41,7 +41,7 @@ class SavedCheckpoint:
     """A checkpoint's directory, read and compared with its digests."""
 
     path: Path
-    facts: dict[str, Any]
+    metadata: dict[str, Any]
     """What the run wrote besides the arrays: position, model, dataset, seed, metrics."""
     arrays: StoredArrays
     """Name -> array, read when it is asked for; ranges of one too."""
@@ -58,7 +58,7 @@ def write_alone(
 
 def write_checkpoint(
     path: Path,
-    facts: dict[str, Any],
+    metadata: dict[str, Any],
     parts: Iterable[ArrayPart],
     write: Writer = write_alone,
 ) -> None:
@@ -73,7 +73,7 @@ def write_checkpoint(
         index = {name: asdict(array) for name, array in join_index(files).items()}
     except ValueError as error:
         raise CheckpointError(f"{path}: cannot be written: {error}.") from error
-    manifest = json.dumps({**facts, "format": FORMAT, "arrays": index}, indent=1)
+    manifest = json.dumps({**metadata, "format": FORMAT, "arrays": index}, indent=1)
     write_synced(path / MANIFEST, manifest)
     sums = {file.name: file.sha256 for file in files}
     with open(path / MANIFEST, "rb") as file:
@@ -100,20 +100,20 @@ def read_checkpoint(path: Path, compared: Mapping[str, str] | None = None) -> Sa
             if compared is None or name == MANIFEST:
                 _check_sum(path / name, file, sums[name])
         with opened.pop(MANIFEST) as manifest:
-            facts = _parse_facts(path, manifest)
-        index = {name: StoredArray.parse(entry) for name, entry in facts.pop("arrays").items()}
+            metadata = _parse_metadata(path, manifest)
+        index = {name: StoredArray.parse(entry) for name, entry in metadata.pop("arrays").items()}
         arrays = StoredArrays(opened, index)
         weakref.finalize(arrays, stack.pop_all().close)  # the arrays keep their files open
-    return SavedCheckpoint(path, facts, arrays, sums)
+    return SavedCheckpoint(path, metadata, arrays, sums)
 
 
-def read_facts(path: Path) -> dict[str, Any]:
+def read_checkpoint_metadata(path: Path) -> dict[str, Any]:
     """Read the manifest alone and compare it with its digest."""
     with _as_checkpoint_error(path), open(path / MANIFEST, "rb") as file:
         _check_sum(path / MANIFEST, file, _listed(path)[MANIFEST])
-        facts = _parse_facts(path, file)
-        facts.pop("arrays")
-        return facts
+        metadata = _parse_metadata(path, file)
+        metadata.pop("arrays")
+        return metadata
 
 
 @contextlib.contextmanager
@@ -149,13 +149,13 @@ def _sums_text(sums: dict[str, str]) -> str:
     return "".join(f"{digest}  {name}\n" for name, digest in sums.items())
 
 
-def _parse_facts(path: Path, file: IO[bytes]) -> dict[str, Any]:
+def _parse_metadata(path: Path, file: IO[bytes]) -> dict[str, Any]:
     file.seek(0)
-    facts = json.loads(file.read())
-    found = facts.get("format") if isinstance(facts, dict) else None
-    if not isinstance(facts, dict) or found != FORMAT:
+    metadata = json.loads(file.read())
+    found = metadata.get("format") if isinstance(metadata, dict) else None
+    if not isinstance(metadata, dict) or found != FORMAT:
         raise CheckpointError(
             f"{path} is of another version: {MANIFEST} should be of format {FORMAT}. "
             f"Received: {found!r:.40}"
         )
-    return facts
+    return metadata

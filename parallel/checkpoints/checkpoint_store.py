@@ -20,7 +20,7 @@ from .checkpoint_files import (
     SavedCheckpoint,
     Writer,
     read_checkpoint,
-    read_facts,
+    read_checkpoint_metadata,
     write_alone,
     write_checkpoint,
 )
@@ -28,9 +28,9 @@ from .checkpoint_files import (
 __all__ = ["CheckpointError", "CheckpointStore", "SavedCheckpoint"]
 
 AUC = "auc"
-"""The fact by which checkpoints are compared."""
+"""The key of the metadata by which checkpoints are compared."""
 AUC_OF = "auc_of"
-"""The fact that names the rows of that AUC, a mapping as validation; None: nothing is chosen."""
+"""The key that names the rows of that AUC, a mapping as validation; None: nothing is chosen."""
 DAMAGED = "damaged"
 """In place of a mapping, of a checkpoint that cannot be read."""
 _NAME = re.compile(r"step-\d{10}")
@@ -39,10 +39,10 @@ _NAME = re.compile(r"step-\d{10}")
 class CheckpointStore:
     """A directory of checkpoints: the newest ``keep``, and the best by its AUC.
 
-    AUCs of different rows do not compare: the best is found among the checkpoints whose fact
+    AUCs of different rows do not compare: the best is found among the checkpoints whose key
     ``auc_of`` is that of the newest.
 
-    Each is a directory ``step-<steps>``, written beside and renamed when it is complete. A lock
+    Each is a directory ``step-<steps>``, which has another name until it is complete. A lock
     on the directory, which ends with the process that holds it, keeps processes that write and
     processes that read from seeing each other's work half done.
     """
@@ -60,7 +60,7 @@ class CheckpointStore:
     def save(
         self,
         steps: int,
-        facts: dict[str, Any],
+        metadata: dict[str, Any],
         parts: Iterable[ArrayPart],
         auc: float | None = None,
         write: Writer = write_alone,
@@ -72,14 +72,14 @@ class CheckpointStore:
 
         Args:
             steps: done in all; names the checkpoint.
-            facts: what is written besides the arrays.
+            metadata: what is written besides the arrays.
             parts: the arrays, or what this rank has of them: :func:`~.array_files.whole`.
             auc: of rows that were held out; by it the best one is found.
             write: see :func:`~.checkpoint_files.write_checkpoint`.
         """
         final = self.directory / f"step-{steps:010d}"
         partial = self.directory / f".{final.name}.{os.getpid()}"
-        described = {**facts, "steps": steps, AUC: auc}
+        described = {**metadata, "steps": steps, AUC: auc}
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             with _locked(self.directory, fcntl.LOCK_EX):
@@ -157,8 +157,8 @@ class CheckpointStore:
         """Return the mapping by which a checkpoint is judged, and its AUC where it has one."""
         for path in self._paths(name):
             with contextlib.suppress(CheckpointError):
-                facts = read_facts(path)
-                auc, of = facts.get(AUC), facts.get(AUC_OF)
+                metadata = read_checkpoint_metadata(path)
+                auc, of = metadata.get(AUC), metadata.get(AUC_OF)
                 is_number = isinstance(auc, int | float) and math.isfinite(auc)
                 return of, auc if is_number and of is not None else None
         return DAMAGED, None
@@ -225,14 +225,14 @@ def choose_checkpoint(
     store = CheckpointStore(directory)
     names = [directory.name] if store.is_one_checkpoint else store.names()
     if step not in (BEST, NEWEST):
-        wanted = f"step-{int(step):010d}"
-        if wanted not in names:
+        step_name = f"step-{int(step):010d}"
+        if step_name not in names:
             steps = ", ".join(str(_steps(name)) for name in reversed(names)) or "none"
             raise CheckpointError(
                 f"{directory}: `step` should be {BEST}, {NEWEST} or one of the steps that are "
                 f"there ({steps}). Received: {step}"
             )
-        store = store if store.is_one_checkpoint else CheckpointStore(directory / wanted)
+        store = store if store.is_one_checkpoint else CheckpointStore(directory / step_name)
     if store.is_one_checkpoint:
         return store.load(say, check)
     first = store.ranking() if step == BEST else []
@@ -249,7 +249,7 @@ def _steps(name: str) -> int:
 def _why(checkpoint: SavedCheckpoint, ranked: list[str], names: list[str], step: str) -> str:
     name, newest = checkpoint.path.name[:15], names[0] if names else ""
     if name in ranked:
-        of, auc = checkpoint.facts[AUC_OF], checkpoint.facts[AUC]
+        of, auc = checkpoint.metadata[AUC_OF], checkpoint.metadata[AUC]
         others = "" if name == newest else f"; the newest is step {_steps(newest)}"
         return f"step {_steps(name)}, the best by AUC of {of} data ({auc:.4f}){others}"
     if step == NEWEST:

@@ -199,9 +199,9 @@ class Watchdog:
         self._progress[0] = Progress()
         self._thread(self._answer, server)
         with self._all_connected:
-            wanted = self._ranks.size - 1
+            others = self._ranks.size - 1
             if not self._all_connected.wait_for(
-                lambda: len(self._connections) == wanted, CONNECT_SECONDS
+                lambda: len(self._connections) == others, CONNECT_SECONDS
             ):
                 missing = set(range(1, self._ranks.size)) - self._connections.keys()
                 host, port = server.getsockname()

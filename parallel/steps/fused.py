@@ -19,17 +19,17 @@ from ...foundation.gpu_forms import has_gpu_forms
 MANY_SAMPLES = 2048
 """Samples of a rank's batch from which fused arithmetic is worth a second of compilation."""
 
-_wanted: ContextVar[bool] = ContextVar("fused", default=False)
+_enabled: ContextVar[bool] = ContextVar("fused", default=False)
 
 
 @contextmanager
-def fused_arithmetic(wanted: bool = True) -> Iterator[None]:
+def fused_arithmetic(enabled: bool = True) -> Iterator[None]:
     """Within this block let functions that are :func:`fused` be compiled, on a processor."""
-    token = _wanted.set(wanted and not has_gpu_forms())
+    token = _enabled.set(enabled and not has_gpu_forms())
     try:
         yield
     finally:
-        _wanted.reset(token)
+        _enabled.reset(token)
 
 
 def fused(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -61,6 +61,6 @@ def fused(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*inputs: tf.Tensor) -> Any:
-        return compiled(*inputs) if _wanted.get() else function(*inputs)
+        return compiled(*inputs) if _enabled.get() else function(*inputs)
 
     return call

@@ -55,9 +55,9 @@ def command(
     from ...models.search_report import format_search_report, search_rows
     from ...parallel.checkpoints.checkpoint_store import choose_checkpoint
     from ...serving.triton.export import restore_model
-    from ...training.checkpoints.run_state import check_facts
+    from ...training.checkpoints.run_state import check_run_metadata
 
-    checkpoint = choose_checkpoint(load_checkpoint_path, step, click.echo, check_facts)
+    checkpoint = choose_checkpoint(load_checkpoint_path, step, click.echo, check_run_metadata)
     model = restore_model(checkpoint, dataset)
     found = search_rows(model, dataset, rows, category_feature, Terminal(), best)
     click.echo(format_search_report(found))

@@ -18,7 +18,7 @@ class LazyGroup(click.Group):
 
     Args:
         files: Command -> (its module in ``commands/``, its line in the help), in the order of the
-            help. The module's ``command`` is the command. Of a group, files in the module's place.
+            help. The module's ``command`` is the command. Of a group, files instead of the module.
     """
 
     def __init__(self, *args: Any, files: Mapping[str, tuple[Any, str]], **kwargs: Any) -> None:
@@ -33,10 +33,10 @@ class LazyGroup(click.Group):
         """Import the module of ``cmd_name``; None where there is no such command."""
         if cmd_name not in self.files:
             return None
-        place, line = self.files[cmd_name]
-        if isinstance(place, Mapping):
-            return LazyGroup(cmd_name, files=place, help=line)
-        module = importlib.import_module(f"{COMMANDS_PACKAGE}.{place}")
+        found, line = self.files[cmd_name]
+        if isinstance(found, Mapping):
+            return LazyGroup(cmd_name, files=found, help=line)
+        module = importlib.import_module(f"{COMMANDS_PACKAGE}.{found}")
         command: click.Command = module.command
         command.name = cmd_name  # its name on the page of the command line
         return command

@@ -12,7 +12,7 @@ import numpy as np
 from ...dataloader.loader import ONCE_MB
 from ...dataloader.open_loader import open_loader
 from ...foundation.exceptions import MerlinSimError
-from ...foundation.progress import Narrator
+from ...foundation.progress import Reporter
 from ...foundation.ranks import Ranks
 from ...parallel.steps.sample_batch import SampleBatch
 from ...schemas.channels import HISTORY_TIME_INTERVALS, LABEL, NEGATIVE_HISTORY, POSITIVE_HISTORY
@@ -44,7 +44,7 @@ def see_columns(
     mapping: str,
     rows: int,
     left_out: Collection[str],
-    narrator: Narrator,
+    reporter: Reporter,
 ) -> SeenColumns:
     """Count what the first rows of a mapping hold; of either layout, the samples that are read.
 
@@ -57,8 +57,10 @@ def see_columns(
     read = [name for name in dataset.schema.column_names if name not in drawn]
     names = [name for names in channels.values() for name in names if name in read]
     more = [name for name in (label, history) if name is not None and name not in names]
-    wanted = [*names, *more]
-    feed = open_loader(dataset, mapping, wanted, ROWS_PER_BATCH, Ranks(), data_memory_mb=ONCE_MB)
+    columns_read = [*names, *more]
+    feed = open_loader(
+        dataset, mapping, columns_read, ROWS_PER_BATCH, Ranks(), data_memory_mb=ONCE_MB
+    )
     domains = {name: domain_of(dataset.schema[name]) for name in names}
     largest = {name: domain[1] for name, domain in domains.items() if domain is not None}
     counts = {name: np.zeros(last + 1, np.int64) for name, last in largest.items()}
@@ -70,7 +72,7 @@ def see_columns(
     }
     lengths: list[Array] = []
     total = min(rows, feed.plan(0).rows)
-    with narrator.phase(f"counting {dataset.path.name}", total) as report:
+    with reporter.phase(f"counting {dataset.path.name}", total) as report:
         for given in feed:
             batch = SampleBatch(*given)
             count = min(total - seen.rows, len(batch.labels))
@@ -111,7 +113,7 @@ class Side:
 
     columns: SeenColumns
     """Of requests, a user and a history count once for each event, candidates one by one."""
-    facts: dict[str, Any]
+    metadata: dict[str, Any]
     """What it is, as JSON can hold it."""
     scores: Array | None
     hashed: bool = False
@@ -123,7 +125,7 @@ def see_requests(
     directory: Path,
     events: int,
     left_out: Collection[str],
-    narrator: Narrator,
+    reporter: Reporter,
 ) -> Side:
     """Count what the newest events hold."""
     files = logged_files(directory)
@@ -140,7 +142,7 @@ def see_requests(
     channels, schema = reference.channels, reference.schema
     intervals = {*channels.get(HISTORY_TIME_INTERVALS, ())}
     first = next(iter(channels.get(POSITIVE_HISTORY, ())), None)
-    with narrator.phase("counting requests", events) as report:
+    with reporter.phase("counting requests", events) as report:
         for file, event in _newest(files, events):
             try:
                 hashed |= isinstance(event["user"], str)
@@ -171,8 +173,8 @@ def see_requests(
             f"{directory}: expected logged events with candidates; there are none."
         )
     versions = sorted({file.version for file in files})
-    facts = {"path": str(directory), "events": len(scores), "versions": versions}
-    return Side(columns, facts, of_all, hashed)
+    metadata = {"path": str(directory), "events": len(scores), "versions": versions}
+    return Side(columns, metadata, of_all, hashed)
 
 
 def _refuse_other_meanings(problems: Sequence[str], message: str) -> None:
@@ -222,7 +224,7 @@ class Comparison:
     findings: list[FeatureDrift]
     notes: list[str]
     """What could not be compared, a sentence each."""
-    facts: dict[str, Any]
+    metadata: dict[str, Any]
     curves: Curves
 
 
@@ -235,7 +237,7 @@ class Drift:
     """How many rows, or events, at most."""
     left_out: Sequence[str]
     bounds: DriftBounds
-    narrator: Narrator
+    reporter: Reporter
 
     def compare(
         self,
@@ -263,7 +265,7 @@ class Drift:
         if isinstance(new, DatasetDirectory):
             newer = self._see(new, later)
         else:
-            newer = see_requests(reference, new, self.rows, self.left_out, self.narrator)
+            newer = see_requests(reference, new, self.rows, self.left_out, self.reporter)
         older = self._see(reference, found)
         findings, curves = _findings(older, newer, self.bounds)
         notes = []
@@ -272,13 +274,17 @@ class Drift:
             notes.append(f"{', '.join(alone)}: {where}")
         if newer.hashed:
             notes.append("users were hashed, and are not compared")
-        facts = {"reference": older.facts, "new": newer.facts, "mapping": self.mapping}
-        return Comparison(findings, notes, facts, curves)
+        metadata = {"reference": older.metadata, "new": newer.metadata, "mapping": self.mapping}
+        return Comparison(findings, notes, metadata, curves)
 
     def _see(self, dataset: DatasetDirectory, scores: Array | None) -> Side:
-        seen = see_columns(dataset, self.mapping, self.rows, self.left_out, self.narrator)
-        facts = {"path": str(dataset.path), "fingerprint": fingerprint(dataset), "rows": seen.rows}
-        return Side(seen, facts, scores)
+        seen = see_columns(dataset, self.mapping, self.rows, self.left_out, self.reporter)
+        metadata = {
+            "path": str(dataset.path),
+            "fingerprint": fingerprint(dataset),
+            "rows": seen.rows,
+        }
+        return Side(seen, metadata, scores)
 
 
 def _check_left_out(left_out: Sequence[str], names: set[str]) -> None:

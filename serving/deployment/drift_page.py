@@ -55,7 +55,7 @@ def write_drift(
     directory: Path,
     findings: Sequence[FeatureDrift],
     bounds: DriftBounds,
-    facts: Mapping[str, Any],
+    metadata: Mapping[str, Any],
     curves: Curves,
 ) -> Path:
     """Write drift.json, drift.html, drift.md and their figures; return the HTML."""
@@ -66,14 +66,14 @@ def write_drift(
     if curves:
         figures["distributions"] = _draw_curves(curves)
     page.add("Figures", Figures(as_images(figures, CAPTIONS)))
-    compared = [[name, str(value)] for name, value in facts.items()]
+    compared = [[name, str(value)] for name, value in metadata.items()]
     page.add("What was compared", PageTable(["", ""], compared))
     document = {
         "format": FORMAT,
         "drifted": drifted,
         "bounds": asdict(bounds),
         "findings": [found.to_dict() for found in findings],
-        **facts,
+        **metadata,
     }
     return page.write(directory, "drift", document)
 

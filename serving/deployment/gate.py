@@ -11,7 +11,7 @@ import numpy as np
 
 from ...dataloader.open_loader import open_loader, user_column
 from ...foundation.exceptions import MerlinSimError
-from ...foundation.progress import Narrator
+from ...foundation.progress import Reporter
 from ...foundation.ranks import Ranks
 from ...parallel.steps.sample_batch import SampleBatch
 from ...schemas.channels import LABEL, POSITIVE_HISTORY, TARGET_ITEM_FEATURES
@@ -50,7 +50,7 @@ def score_twice(
     dataset: DatasetDirectory,
     mapping: str,
     long_from: int | None,
-    narrator: Narrator,
+    reporter: Reporter,
 ) -> ScoredTwice:
     """Score all rows of a mapping with both models.
 
@@ -61,11 +61,11 @@ def score_twice(
         judged.check(dataset)
     row_columns = _RowColumns.of(dataset, long_from)
     read = (column.name for model in (challenger, current) for column in model.columns.all)
-    wanted = [*read, *row_columns.names]
-    feed = open_loader(dataset, mapping, list(dict.fromkeys(wanted)), ROWS_PER_BATCH, Ranks())
+    columns_read = [*read, *row_columns.names]
+    feed = open_loader(dataset, mapping, list(dict.fromkeys(columns_read)), ROWS_PER_BATCH, Ranks())
     found: dict[str, list[Array]] = {}
     with (
-        narrator.phase(f"scoring {mapping} twice", len(feed)) as report,
+        reporter.phase(f"scoring {mapping} twice", len(feed)) as report,
         closing(feed.inputs()) as inputs,
     ):
         for step, given in enumerate(inputs):
@@ -208,7 +208,7 @@ class Gate:
         }
 
 
-def judge(scored: ScoredTwice, rules: GateRules, narrator: Narrator) -> Gate:
+def judge(scored: ScoredTwice, rules: GateRules, reporter: Reporter) -> Gate:
     """Compare the two models, on the same sets of users drawn with replacement."""
     bootstrap = UserBootstrap(scored.challenger, rules.draws, rules.seed)
     segments: dict[str, Array | None] = {ALL: None, **scored.segments}
@@ -219,7 +219,7 @@ def judge(scored: ScoredTwice, rules: GateRules, narrator: Narrator) -> Gate:
         for measure, function in _measures(bootstrap, rows, of)
     }
     rows = len(scored.challenger.labels)
-    with narrator.phase("drawing test users", rules.draws) as report:
+    with reporter.phase("drawing test users", rules.draws) as report:
         drawn = bootstrap.draw(prepared, lambda: report(1, rows))
     judgements = []
     for segment, of in segments.items():

@@ -57,7 +57,7 @@ def rows_of(gate: Gate) -> list[list[str]]:
 
 
 def write_gate(
-    directory: Path, gate: Gate, facts: Mapping[str, Any], long_from: int | None
+    directory: Path, gate: Gate, metadata: Mapping[str, Any], long_from: int | None
 ) -> Path:
     """Write gate.json, gate.html, gate.md and their figure; return the HTML.
 
@@ -70,8 +70,8 @@ def write_gate(
         "Measures", PageTable(HEAD, rows_of(gate)), Text(HOW_TO_READ), Text(_segments(long_from))
     )
     page.add("Differences", Figures(as_images({"differences": _draw(gate)}, CAPTIONS)))
-    page.add("What was compared", PageTable(["", "Challenger", "Current"], _compared(facts)))
-    document = {"format": FORMAT, **gate.to_dict(), "long_from": long_from, **facts}
+    page.add("What was compared", PageTable(["", "Challenger", "Current"], _compared(metadata)))
+    document = {"format": FORMAT, **gate.to_dict(), "long_from": long_from, **metadata}
     return page.write(directory, "gate", document)
 
 
@@ -92,12 +92,11 @@ def _segments(long_from: int | None) -> str:
     return text[0].upper() + text[1:]
 
 
-def _compared(facts: Mapping[str, Any]) -> list[list[str]]:
-    challenger, current = facts["challenger"], facts["current"]
-    facts_of_either = dict.fromkeys((*challenger, *current))
+def _compared(metadata: Mapping[str, Any]) -> list[list[str]]:
+    challenger, current = metadata["challenger"], metadata["current"]
+    keys = dict.fromkeys((*challenger, *current))
     return [
-        [fact.replace("_", " "), str(challenger.get(fact)), str(current.get(fact))]
-        for fact in facts_of_either
+        [key.replace("_", " "), str(challenger.get(key)), str(current.get(key))] for key in keys
     ]
 
 

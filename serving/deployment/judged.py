@@ -26,7 +26,7 @@ from ...schemas.dataset import DatasetDirectory
 from ...schemas.fingerprint import fingerprint
 from ...schemas.known_keys import IdsNote, other_meanings
 from ...schemas.source_files import TRAIN
-from ...training.checkpoints.run_state import check_facts, ids_of, replayed_dataset
+from ...training.checkpoints.run_state import check_run_metadata, ids_of, replayed_dataset
 from ...training.evaluation.prediction import Predictor
 from ..scorer import Scorer
 from ..servable import MANIFEST, Servable, ServedColumn, ServedColumns
@@ -149,8 +149,8 @@ def _checkpoints_of(results: Path) -> Path:
 
 
 def _of_checkpoint(path: Path, checkpoints: Path, say: Say) -> Judged:
-    checkpoint = choose_checkpoint(checkpoints, say=say, check=check_facts)
-    model = restored_model(checkpoint, model_class(checkpoint.facts["model_type"]))
+    checkpoint = choose_checkpoint(checkpoints, say=say, check=check_run_metadata)
+    model = restored_model(checkpoint, model_class(checkpoint.metadata["model_type"]))
     schema = getattr(getattr(model, "body", model), "schema", None)
     if schema is None:
         raise MerlinSimError(
@@ -172,9 +172,9 @@ def _of_checkpoint(path: Path, checkpoints: Path, say: Say) -> Judged:
         "path": str(path),
         "checkpoint": checkpoint.path.name,
         "checkpoint_sha256": sha256(checkpoint.path / SUMS),
-        "dataset": checkpoint.facts["dataset"],
-        "replayed_dataset": replayed_dataset(checkpoint.facts),
-        "model_type": checkpoint.facts["model_type"],
+        "dataset": checkpoint.metadata["dataset"],
+        "replayed_dataset": replayed_dataset(checkpoint.metadata),
+        "model_type": checkpoint.metadata["model_type"],
     }
     return Judged(path, columns, ids_of(checkpoint), origin, predict)
 

@@ -109,9 +109,9 @@ def gate_of(path: Path, servable_sha256: str, manifest: Mapping[str, Any]) -> di
         }
     except (KeyError, TypeError) as error:
         raise RegistryError(f"{path}: expected what `merlin-sim gate` wrote.") from error
-    wanted = manifest["checkpoint"].get("sha256")
+    digest = manifest["checkpoint"].get("sha256")
     is_this = challenger.get("servable_sha256") == servable_sha256
-    if not is_this and (wanted is None or challenger.get("checkpoint_sha256") != wanted):
+    if not is_this and (digest is None or challenger.get("checkpoint_sha256") != digest):
         raise RegistryError(
             f"{path}: expected the gate of this model. Received: that of "
             f"{json.dumps(challenger.get('path'))}, which is another {MANIFEST} and checkpoint."

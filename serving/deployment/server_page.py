@@ -132,14 +132,14 @@ def _versions(registry: Registry, canary: int | None) -> Parts:
     shown = known[: -MOST_VERSIONS - 1 : -1]
     head = ("Version", "", "Added (UTC)", "Model", "Test AUC", "Gate")
     marks = {canary: "canary", current: "current"}
-    rows = [[str(v.number), marks.get(v.number, ""), *_facts(v)] for v in shown]
+    rows = [[str(v.number), marks.get(v.number, ""), *_cells(v)] for v in shown]
     older = len(known) - len(shown)
     summary = "None is current." if current is None else f"Version {current} is current."
     more = [Text(f"{older:,} older ones are not shown.")] if older else []
     return [Text(summary), PageTable(head, rows), *more]
 
 
-def _facts(version: Version) -> list[str]:
+def _cells(version: Version) -> list[str]:
     auc = version.metrics.get("test_auc")
     gate = {None: "none", True: "passed", False: "not passed"}[version.passed]
     return [_shown(version.added), version.model_type, "" if auc is None else f"{auc:.4f}", gate]

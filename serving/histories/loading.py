@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...foundation.exceptions import MerlinSimError
-from ...foundation.progress import Narrator
+from ...foundation.progress import Reporter
 from ...foundation.requests import RequestError
 from ...schemas.users_layout import JOINS
 from ...workflows.behaviour_columns import ROLE, BehaviourColumns
@@ -32,14 +32,14 @@ ROWS = 100_000
 
 
 def read_log(
-    source: TableLog, on_bad_rows: str, bad: list[BadRows], narrator: Narrator
+    source: TableLog, on_bad_rows: str, bad: list[BadRows], reporter: Reporter
 ) -> Iterator[list[Interaction]]:
     """Read what makes history in a log: what was taken, by the behaviours that do.
 
     Rows that cannot be read are refused, or added to ``bad``.
     """
     columns, kind = source.columns, source.time_kind()
-    with narrator.phase("reading interactions", source.size()) as report:
+    with reporter.phase("reading interactions", source.size()) as report:
         for block in source.blocks():
             lines, done = block.lines_before(), 0
             of_block = BadRows(str(block.path))
@@ -94,12 +94,12 @@ class KeptHistories:
         return table.sort_by([(name, "ascending") for name in order])
 
 
-def read_dataset(directory: Path, narrator: Narrator) -> Iterator[list[Interaction]]:
+def read_dataset(directory: Path, reporter: Reporter) -> Iterator[list[Interaction]]:
     """Read what a dataset keeps of its users' histories."""
     kept = KeptHistories.open(directory)
 
     def pieces() -> Iterator[list[Interaction]]:
-        with narrator.phase("reading histories", kept.files.size()) as report:
+        with reporter.phase("reading histories", kept.files.size()) as report:
             for path in kept.files.paths:
                 table = kept.read(path, ())
                 yield from _interactions(table, kept.columns, kept.files.times, str(path))

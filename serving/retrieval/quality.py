@@ -13,7 +13,7 @@ from scipy.sparse import csr_matrix
 from ...dataloader.loader import ONCE_MB
 from ...dataloader.open_loader import open_loader
 from ...foundation.exceptions import MerlinSimError
-from ...foundation.progress import Narrator
+from ...foundation.progress import Reporter
 from ...foundation.ranks import Ranks
 from ...schemas.channels import (
     CONTEXT_FEATURES,
@@ -235,7 +235,7 @@ class Quality:
 
     recommender: Recommender
     dataset: DatasetDirectory
-    narrator: Narrator
+    reporter: Reporter
 
     def __post_init__(self) -> None:
         self._rows = ClickedRows(self.dataset)
@@ -279,15 +279,15 @@ class Quality:
         longest = max(len(history.items) for history in histories)
         count = min(RETRIEVED + longest, index.items)
         found, exact = [], []
-        with self.narrator.phase("retrieving", len(histories)) as report:
+        with self.reporter.phase("retrieving", len(histories)) as report:
             for begin in range(0, len(histories), 256):
                 part = histories[begin : begin + 256]
                 queries = towers.users_by(part)
                 found.append(index.search(queries, count)[0])
                 exact.append(index.exact(queries, min(RETRIEVED, index.items)))
                 report(len(part), len(part))
-        together, wanted = np.concatenate(found), np.concatenate(exact)
-        return together, share_found(together[:, : wanted.shape[1]], wanted)
+        together, nearest = np.concatenate(found), np.concatenate(exact)
+        return together, share_found(together[:, : nearest.shape[1]], nearest)
 
     def _co_occurrence(self, clicks: HeldOutClicks) -> Iterator[Ids]:
         parts = (part.in_ids(self._ids) for part in self._rows.batches("train"))
@@ -310,7 +310,7 @@ class Quality:
         recommender = self.recommender
         popular = recommender.towers.catalogue.popular
         whole, plain = [], []
-        with self.narrator.phase("recommending", len(histories)) as report:
+        with self.reporter.phase("recommending", len(histories)) as report:
             for row, history in enumerate(histories):
                 answer = recommender.recommend(history, TOP, facts)
                 whole.append(recommender.towers.encoder.item_ids(answer.items, "item_id"))

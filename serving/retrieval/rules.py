@@ -162,13 +162,13 @@ class _RulesReader:
         return tuple(rule for rule in found if rule is not None)
 
     def _filter(self, key_path: KeyPath, entry: Any) -> Predicate | None:
-        wanted = "a column and one of " + ", ".join(COMPARISONS)
+        expected = "a column and one of " + ", ".join(COMPARISONS)
         if not isinstance(entry, Mapping) or not isinstance(entry.get("column"), str):
-            self._wrong(key_path, wanted, entry)
+            self._wrong(key_path, expected, entry)
             return None
         named = [key for key in entry if key != "column"]
         if len(named) != 1 or named[0] not in COMPARISONS:
-            self._wrong(key_path, wanted, ", ".join(map(str, entry)))
+            self._wrong(key_path, expected, ", ".join(map(str, entry)))
             return None
         comparison, value = named[0], entry[named[0]]
         if isinstance(value, Mapping):

@@ -43,7 +43,7 @@ from ...schemas.channels import (
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.fingerprint import fingerprint
 from ...schemas.schema_file import write_schema
-from ...training.checkpoints.run_state import check_facts, replayed_dataset
+from ...training.checkpoints.run_state import check_run_metadata, replayed_dataset
 from ...workflows.criteo.click_graph import is_of_clicks
 from ...workflows.criteo.criteo_columns import LOGARITHMS
 from ..lookups import read_workflow
@@ -208,7 +208,7 @@ def export_model(
     if checkpoint is None:
         checkpoint = {"dataset": fingerprint(dataset)}
     numbers = LOGARITHMS if is_of_clicks(dataset.path / WORKFLOW) else None
-    facts = {
+    metadata = {
         "request": {"of": family.request.value, "columns": names, "numbers": numbers},
         "model": {
             "type": family.name if is_whole else f"composed of {family.name}",
@@ -219,7 +219,7 @@ def export_model(
         "histories": "ragged" if columns.is_ragged else "padded",
     }
     if dim := getattr(model, "summary_dim", 0):
-        facts["summary"] = {"dim": dim, "recent": model.channels.history_length}
+        metadata["summary"] = {"dim": dim, "recent": model.channels.history_length}
     sources = _vocabularies(dataset, columns)
     if (dataset.path / WORKFLOW).exists():
         sources.append(dataset.path / WORKFLOW)
@@ -237,7 +237,7 @@ def export_model(
             copy = directory / source.relative_to(dataset.path)
             copy.parent.mkdir(exist_ok=True)
             shutil.copyfile(source, copy)
-        write_manifest(directory, facts)
+        write_manifest(directory, metadata)
     return output
 
 
@@ -279,7 +279,7 @@ def _vocabularies(dataset: DatasetDirectory, columns: ServedColumns) -> list[Pat
 
 
 Say = Callable[[str], None]
-FACTS = ("steps", "epoch", "step", "test_auc", "dataset", "optimizer", "amp")
+METADATA = ("steps", "epoch", "step", "test_auc", "dataset", "optimizer", "amp")
 """What a servable's manifest says of its checkpoint."""
 
 
@@ -302,18 +302,22 @@ class CheckpointExport:
         """Write a servable."""
         check_apart(output, [self.checkpoints, self.dataset])
         dataset = DatasetDirectory.open(self.dataset, feature_spec=self.feature_spec)
-        checkpoint = choose_checkpoint(self.checkpoints, self.step, say, check_facts)
+        checkpoint = choose_checkpoint(self.checkpoints, self.step, say, check_run_metadata)
         model = restore_model(checkpoint, dataset)
-        facts = {name: checkpoint.facts.get(name) for name in FACTS}
-        facts = {"name": checkpoint.path.name, "sha256": sha256(checkpoint.path / SUMS), **facts}
-        facts["replayed_dataset"] = replayed_dataset(checkpoint.facts)
+        metadata = {name: checkpoint.metadata.get(name) for name in METADATA}
+        metadata = {
+            "name": checkpoint.path.name,
+            "sha256": sha256(checkpoint.path / SUMS),
+            **metadata,
+        }
+        metadata["replayed_dataset"] = replayed_dataset(checkpoint.metadata)
         export_model(
             model,
             dataset,
             output,
             pad=self.pad,
             overwrite=self.overwrite,
-            checkpoint=facts,
+            checkpoint=metadata,
             say=say,
         )
 
@@ -329,11 +333,11 @@ class CheckpointExport:
 
 def restore_model(checkpoint: SavedCheckpoint, dataset: DatasetDirectory) -> Any:
     """Build the model of a checkpoint with its weights, in the precision it was trained in."""
-    facts = checkpoint.facts
+    metadata = checkpoint.metadata
     found = fingerprint(dataset)
-    if facts["dataset"] != found:
+    if metadata["dataset"] != found:
         raise CheckpointError(
-            f"{checkpoint.path} is of another dataset: its fingerprint is {facts['dataset']}, "
+            f"{checkpoint.path} is of another dataset: its fingerprint is {metadata['dataset']}, "
             f"that of {dataset.path} is {found}."
         )
-    return restored_model(checkpoint, model_class(facts["model_type"]))
+    return restored_model(checkpoint, model_class(metadata["model_type"]))

@@ -34,7 +34,7 @@ class Replicas:
     Making one starts the first.
     """
 
-    wanted: Callable[[], ServedVersion]
+    current: Callable[[], ServedVersion]
     """Says what should be served now."""
     make: Callable[[ServedVersion], Replica]
     switch: Callable[[Replica | None], None]
@@ -46,7 +46,7 @@ class Replicas:
 
     def __post_init__(self) -> None:
         """Start the first."""
-        self.serving = self.wanted()
+        self.serving = self.current()
         self.active: Replica | None = None
         self.standby: Replica | None = self.make(self.serving)
         self._loading: tuple[ServedVersion, Replica] | None = None
@@ -132,29 +132,29 @@ class Replicas:
             return
         self._looked = now
         try:
-            wanted = self.wanted()
+            current = self.current()
         except MerlinSimError as error:
             if str(error) != self._problem:
                 self.say(f"{error}\nversion {self.serving.number} goes on answering")
             self._problem = str(error)
             return
         self._problem = ""
-        if wanted == self.serving:
+        if current == self.serving:
             self._refused = None
-        elif wanted != self._refused:
-            self._begin(wanted)
+        elif current != self._refused:
+            self._begin(current)
 
-    def _begin(self, wanted: ServedVersion) -> None:
+    def _begin(self, current: ServedVersion) -> None:
         try:
-            replica = self.make(wanted)
+            replica = self.make(current)
         except (MerlinSimError, OSError) as error:
-            self._refuse(wanted, str(error))
+            self._refuse(current, str(error))
             return
         if self.standby is not None:  # of memory two are enough
             self._in_background(self.standby.kill)
             self.standby = None
-        self.say(f"loading version {wanted.number}; version {self.serving.number} answers")
-        self._loading = wanted, replica
+        self.say(f"loading version {current.number}; version {self.serving.number} answers")
+        self._loading = current, replica
 
     def _look_at(self, version: ServedVersion, replica: Replica) -> None:
         if replica.problem is not None:
@@ -176,10 +176,10 @@ class Replicas:
                 self._in_background(last.end)
             self.say(f"version {self.serving.number} answers, in place of {before.number}")
 
-    def _refuse(self, wanted: ServedVersion, reason: str) -> None:
-        self._refused = wanted
+    def _refuse(self, current: ServedVersion, reason: str) -> None:
+        self._refused = current
         self.say(
-            f"version {wanted.number} cannot be served: {reason}\n"
+            f"version {current.number} cannot be served: {reason}\n"
             f"version {self.serving.number} goes on answering"
         )
 

@@ -88,7 +88,7 @@ class Server:
         """Prepare; nothing is started yet."""
         if isinstance(servable, Servable):
             servable = functools.partial(ServedVersion, servable.path)
-        self._wanted = servable
+        self._current = servable
         self.endpoints, self.options, self._sections = endpoints, options, sections
         ports = settle_ports(options)
         self.http_port, self.grpc_port, self.metrics_port = ports
@@ -141,7 +141,7 @@ class Server:
         self._start_fork_server()
         closing.callback(lambda: self._fork_server.end())
         self.replicas = Replicas(
-            self._wanted, self._start_replica, front.switch, lambda m: self._say(m),
+            self._current, self._start_replica, front.switch, lambda m: self._say(m),
             self.options.standby,
         )  # fmt: skip
         closing.callback(self.replicas.stop)
@@ -157,12 +157,12 @@ class Server:
         )
 
     def _first(self) -> Servable:
-        return Servable.open(self._wanted().servable, with_model=False)
+        return Servable.open(self._current().servable, with_model=False)
 
     def _models(self, servable: Servable, canary: Servable | None) -> list[TritonModel]:
         keeps = self.options.histories is not None
         more = [model.model(servable, canary, keeps) for model in self.endpoints]
-        return [*own_models(servable, self._wanted().version is not None), *more]
+        return [*own_models(servable, self._current().version is not None), *more]
 
     def _start_replica(self, version: ServedVersion) -> Replica:
         servable = Servable.open(version.servable)

@@ -41,8 +41,8 @@ def good(tmp_path_factory) -> Path:
     sizes = {"embedding_dim": 4, "bottom_mlp_dims": (8, 4), "top_mlp_dims": (8, 1)}
     _export(home / "clicks", "dlrm", home / "click servable", sizes)
     arrays = {"model/0": np.ones((5, 4), np.float32), "optimizer/0": np.arange(7)}
-    facts = {"epoch": 1, "step": 3, "model_type": "sim", "model_options": {"mlp": [8, 4]}}
-    CheckpointStore(home / "saved").save(3, facts, whole(arrays), 0.6)
+    metadata = {"epoch": 1, "step": 3, "model_type": "sim", "model_options": {"mlp": [8, 4]}}
+    CheckpointStore(home / "saved").save(3, metadata, whole(arrays), 0.6)
     return home
 
 

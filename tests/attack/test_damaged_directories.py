@@ -44,7 +44,7 @@ def read_fitted_clicks(directory: Path) -> Any:
 
 def read_checkpoint(directory: Path) -> Any:
     found = CheckpointStore(directory).load()
-    return {**found.facts}, {name: array.tolist() for name, array in found.arrays.items()}
+    return {**found.metadata}, {name: array.tolist() for name, array in found.arrays.items()}
 
 
 class Damaged(InFolder):

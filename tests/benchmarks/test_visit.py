@@ -16,7 +16,7 @@ SCRIPT = Path(__file__).parents[2] / "scripts/check_gpu.sh"
 HANGS = "print('| a line | 5 |', flush=True); import signal; signal.pause()"
 
 
-def test_a_part_that_fails_is_told_and_one_that_hangs_is_ended_and_its_lines_are_kept(
+def test_a_part_that_fails_is_reported_and_one_that_hangs_is_ended_and_its_lines_are_kept(
     tmp_path, monkeypatch
 ):
     failing = "import sys; print(5); sys.exit('no such thing')"

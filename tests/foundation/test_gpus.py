@@ -180,7 +180,7 @@ def test_a_driver_that_is_too_old_is_named(machine, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_program_of_ones_own_is_told_too():
+def test_a_program_of_ones_own_is_reported_too():
     if tf.config.list_physical_devices("GPU"):
         pytest.skip("TensorFlow can use the GPU that is here")
     code = "import merlin_sim as ms; print(ms.DINModel.__name__, ms.TableLog.__name__)\n"

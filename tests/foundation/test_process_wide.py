@@ -75,13 +75,13 @@ def test_columns_with_capitals_are_saved_without_a_word(tmp_path, heard):
 
 
 def narrate(terminal: bool) -> str:
-    narrator = Terminal()
-    narrator.console = Console(file=io.StringIO(), force_terminal=terminal, width=120)
-    with narrator.phase("reading interactions", 10) as report:
+    reporter = Terminal()
+    reporter.console = Console(file=io.StringIO(), force_terminal=terminal, width=120)
+    with reporter.phase("reading interactions", 10) as report:
         report(4, 1_000)
         report(6, 500)
-    narrator.say("[not] markup")
-    return narrator.console.file.getvalue()
+    reporter.say("[not] markup")
+    return reporter.console.file.getvalue()
 
 
 def test_a_log_gets_one_plain_line_per_phase_and_a_terminal_rows_and_time_left():

@@ -103,7 +103,7 @@ def test_large_batches_are_trained_on_with_fused_arithmetic(make_dataset, monkey
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
 
 
-def test_a_window_takes_the_vectors_of_its_places_as_they_are():
+def test_a_window_takes_the_vectors_of_its_positions_as_they_are():
     """No bit is lost to a GPU's products, and what one window has is nothing to the others."""
     vectors = np.random.default_rng(3).normal(size=[2, 1, 6, 4]).astype(np.float32)
     vectors[0, 0, 5] = np.nan

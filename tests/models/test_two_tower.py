@@ -83,9 +83,9 @@ def test_popularity_changes_the_loss_and_is_kept_with_the_model(schema, batch, t
     of_weights = model_of(schema)
     of_weights.load_weights(str(tmp_path / "weights"))
     variables = {name: v.numpy() for name, v in named_variables(model).items()}
-    facts = {"model_config": model.get_config(), MODEL_CLASS: "TwoTowerModel"}
-    facts[MODEL_VARIABLES] = list(variables)
-    CheckpointStore(tmp_path / "store").save(1, facts, whole(variables))
+    metadata = {"model_config": model.get_config(), MODEL_CLASS: "TwoTowerModel"}
+    metadata[MODEL_VARIABLES] = list(variables)
+    CheckpointStore(tmp_path / "store").save(1, metadata, whole(variables))
     loaded = [TwoTowerModel.load(tmp_path / form) for form in ("saved", "store")]
     for again in (of_weights, *loaded):
         (found,), _ = again.compute_step(columns, labels, training=False)

@@ -74,7 +74,7 @@ def save_checkpoint(dataset, tmp_path_factory):
     from merlin_sim.parallel.steps.optimizers import make_optimizer
     from merlin_sim.schemas.fingerprint import fingerprint
     from merlin_sim.schemas.known_keys import note_of
-    from merlin_sim.training.checkpoints.run_state import RunFacts, RunState
+    from merlin_sim.training.checkpoints.run_state import RunMetadata, RunState
 
     def save(kind, of=dataset, order=None, **options):
         tf.keras.utils.set_random_seed(2)
@@ -83,10 +83,10 @@ def save_checkpoint(dataset, tmp_path_factory):
             variable.assign_add(tf.random.normal(variable.shape, stddev=0.3))
         optimizer = make_optimizer("adam", model.trainable_variables, 0.01)
         ids = note_of(of).to_dict()
-        facts = RunFacts(
+        metadata = RunMetadata(
             kind, options, "adam", fingerprint(of), False, {"seed": 1, **(order or {})}, ids
         )
-        state = RunState(model, optimizer, LossScale(False), facts)
+        state = RunState(model, optimizer, LossScale(False), metadata)
         checkpoints = tmp_path_factory.mktemp("run") / "checkpoints"
         CheckpointStore(checkpoints).save(7, *state.to_checkpoint(), auc=0.5)
         return model, checkpoints

@@ -20,7 +20,13 @@ from ...parallel.checkpoints.checkpoint_files import write_alone
 from ...parallel.checkpoints.checkpoint_store import CheckpointStore
 from ...parallel.ranks import collectives
 from ...parallel.ranks.interruption import Interrupted
-from ..checkpoints.run_state import Position, RunFacts, RunState, check_facts, save_together
+from ..checkpoints.run_state import (
+    Position,
+    RunMetadata,
+    RunState,
+    check_run_metadata,
+    save_together,
+)
 from .callback import Callback
 
 Array = npt.NDArray[Any]
@@ -116,17 +122,17 @@ class Checkpoint(Callback):
                 "Checkpoint: expected an opened dataset directory as the data of `fit`, by whose "
                 f"facts a resume goes. Received: {type(loader).__name__} without a directory."
             )
-        facts = RunFacts.of(model, loader, self._select_by)
-        state = RunState(model, model.optimizer, model.loss_scale, facts)
+        metadata = RunMetadata.of(model, loader, self._select_by)
+        state = RunState(model, model.optimizer, model.loss_scale, metadata)
         store = CheckpointStore(self.directory) if self.directory else None
         names = store.names() if store is not None and self._resume else []
         if collectives.broadcast_object(bool(names), ranks):
 
             def restore() -> None:
                 assert store is not None
-                checkpoint = store.load(print, check_facts)
-                loader.seed = checkpoint.facts["order"].get("seed")
-                state.facts = RunFacts.of(model, loader, self._select_by)
+                checkpoint = store.load(print, check_run_metadata)
+                loader.seed = checkpoint.metadata["order"].get("seed")
+                state.metadata = RunMetadata.of(model, loader, self._select_by)
                 state.restore(checkpoint)
 
             collectives.on_first_rank(restore, ranks)
@@ -203,9 +209,9 @@ class Checkpoint(Callback):
             if state.parts:
                 save_together(store, state, metrics, auc, ranks, goes_on)
             elif ranks.is_first:
-                facts, arrays = state.to_checkpoint(metrics)
+                metadata, arrays = state.to_checkpoint(metrics)
                 write = functools.partial(write_alone, report=goes_on)
-                store.save(progress.steps, facts, arrays, auc, write)
+                store.save(progress.steps, metadata, arrays, auc, write)
 
     def _restore_metrics(self) -> None:
         """Give the first rank's metrics what all ranks had counted."""

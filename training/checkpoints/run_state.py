@@ -57,8 +57,8 @@ class Position:
 
 
 @dataclass(frozen=True)
-class RunFacts:
-    """Facts that must be the same to resume a run, under the names of a checkpoint."""
+class RunMetadata:
+    """What must be the same to resume a run, under the names of a checkpoint."""
 
     model_type: str
     model_options: dict[str, Any]
@@ -76,7 +76,7 @@ class RunFacts:
     """fp32, beside which ``amp`` may stand, or bf16."""
 
     @classmethod
-    def of(cls, model: Any, loader: Any, select_by: str | None = None) -> RunFacts:
+    def of(cls, model: Any, loader: Any, select_by: str | None = None) -> RunMetadata:
         """Find out the facts of a model that ``fit`` trains on what a loader reads."""
         order = {
             "seed": loader.seed,
@@ -101,7 +101,9 @@ class RunFacts:
     def other_model(self, theirs: dict[str, Any]) -> list[str]:
         """Say what a checkpoint has otherwise of what makes its weights fit."""
         names = ("model_type", "optimizer", "amp", "precision")
-        given, found = ({name: facts[name] for name in names} for facts in (asdict(self), theirs))
+        given, found = (
+            {name: metadata[name] for name in names} for metadata in (asdict(self), theirs)
+        )
         problems = _differing(given, found)
         if self.model_type == theirs["model_type"]:
             given, found = map(self._completed, (self.model_options, theirs["model_options"]))
@@ -150,20 +152,20 @@ NEEDED: dict[str, Any] = {
     "step": int,
     "steps": int,
 }
-"""The facts of every checkpoint of a run, and their types."""
+"""The metadata of every checkpoint of a run, and their types."""
 
 
-def check_facts(checkpoint: SavedCheckpoint) -> None:
+def check_run_metadata(checkpoint: SavedCheckpoint) -> None:
     """Refuse a checkpoint that lacks what a run or an export needs to know."""
-    facts = checkpoint.facts
-    wrong = [name for name, kind in NEEDED.items() if not isinstance(facts.get(name, ...), kind)]
+    metadata = checkpoint.metadata
+    wrong = [name for name, kind in NEEDED.items() if not isinstance(metadata.get(name, ...), kind)]
     if wrong:
         raise CheckpointError(f"{checkpoint.path} lacks what a run needs: {', '.join(wrong)}.")
 
 
 def ids_of(checkpoint: SavedCheckpoint) -> IdsNote:
     """Return what the ids of a checkpoint's dataset mean."""
-    note = IdsNote.parse(checkpoint.facts["ids"])
+    note = IdsNote.parse(checkpoint.metadata["ids"])
     if note is None:
         raise CheckpointError(f"{checkpoint.path}: ids: expected a note of what ids mean.")
     return note
@@ -174,9 +176,9 @@ def arrays_of_variables(checkpoint: SavedCheckpoint) -> set[str]:
     return {name for name in checkpoint.arrays if not name.startswith(METRICS)}
 
 
-def replayed_dataset(facts: Mapping[str, Any]) -> str | None:
+def replayed_dataset(metadata: Mapping[str, Any]) -> str | None:
     """Return the fingerprint of the older dataset that a checkpoint's run replayed, if any."""
-    replay = facts["order"].get("replay")
+    replay = metadata["order"].get("replay")
     return None if replay is None else str(replay["dataset"])
 
 
@@ -189,7 +191,7 @@ class RunState:
     """A Keras optimizer. One of this package has its ``slots`` by name, each in the order of the
     trained variables."""
     loss_scale: LossScale
-    facts: RunFacts
+    metadata: RunMetadata
     position: Position = field(default_factory=Position)
     metrics: dict[str, Array] = field(default_factory=dict)
     """The states of metrics in the unfinished epoch, as a checkpoint had them."""
@@ -249,19 +251,19 @@ class RunState:
     def to_checkpoint(
         self, metrics: Mapping[str, Array] | None = None
     ) -> tuple[dict[str, Any], Iterator[ArrayPart]]:
-        """Return the facts and arrays to save, which are read one by one as they are written."""
+        """Return the metadata and arrays to save, which are read one by one as they are written."""
         parts = self.parts
         whole_here = {n: v for n, v in self.variables.items() if n not in parts}
         of_metrics = {f"{METRICS}{name}": state for name, state in (metrics or {}).items()}
-        facts = {
-            **asdict(self.facts),
+        metadata = {
+            **asdict(self.metadata),
             **asdict(self.position),
             "model_config": self.model.get_config(),
             "initial_rate": self.initial_rate,
             MODEL_CLASS: type(self.model).__name__,
             MODEL_VARIABLES: list(named_variables(self.model)),
         }
-        return facts, chain(whole({**whole_here, **of_metrics}, self.tables), self.own_parts())
+        return metadata, chain(whole({**whole_here, **of_metrics}, self.tables), self.own_parts())
 
     @property
     def parts(self) -> dict[str, TablePart]:
@@ -296,17 +298,17 @@ class RunState:
         of_metrics = {name for name in checkpoint.arrays if name.startswith(METRICS)}
         expected = arrays_of_variables(checkpoint)
         variables = self.variables
-        if RATE not in expected or checkpoint.facts.get("initial_rate") != self.initial_rate:
+        if RATE not in expected or checkpoint.metadata.get("initial_rate") != self.initial_rate:
             variables.pop(RATE, None)  # another one was given
             expected.discard(RATE)
         assign_arrays(variables, checkpoint, expected, self.parts)
         self.metrics = {n.removeprefix(METRICS): checkpoint.arrays[n] for n in of_metrics}
-        facts = checkpoint.facts
-        self.position = Position(**{entry.name: facts[entry.name] for entry in fields(Position)})
+        metadata = checkpoint.metadata
+        self.position = Position(**{entry.name: metadata[entry.name] for entry in fields(Position)})
 
     def check(self, checkpoint: SavedCheckpoint) -> None:
         """Refuse a checkpoint that this run cannot go on with, saying all reasons."""
-        theirs, ours = checkpoint.facts, self.facts
+        theirs, ours = checkpoint.metadata, self.metadata
         problems = ours.other_model(theirs)
         if ours.dataset != theirs["dataset"]:
             problems.append(
@@ -362,8 +364,8 @@ def save_together(
             write(None, state.own_parts())
             return
         try:
-            facts, parts = state.to_checkpoint(metrics)
-            store.save(state.position.steps, facts, parts, auc_of_held_out, write)
+            metadata, parts = state.to_checkpoint(metrics)
+            store.save(state.position.steps, metadata, parts, auc_of_held_out, write)
         finally:
             if not has_begun:  # the other ranks wait for a directory
                 write(None, ())

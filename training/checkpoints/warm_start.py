@@ -128,7 +128,10 @@ class WarmStart:
 
     def check(self, checkpoint: SavedCheckpoint) -> None:
         """Refuse a checkpoint that this run cannot begin with, saying all reasons."""
-        problems = [*self.state.facts.other_model(checkpoint.facts), *self._other_ids(checkpoint)]
+        problems = [
+            *self.state.metadata.other_model(checkpoint.metadata),
+            *self._other_ids(checkpoint),
+        ]
         if problems:
             lines = "\n".join(f"  {problem}" for problem in problems)
             raise CheckpointError(
@@ -136,7 +139,7 @@ class WarmStart:
             )
 
     def _other_ids(self, checkpoint: SavedCheckpoint) -> list[str]:
-        if checkpoint.facts["dataset"] == self.state.facts.dataset:
+        if checkpoint.metadata["dataset"] == self.state.metadata.dataset:
             return []
         problems = other_meanings(ids_of(checkpoint), self.dataset.schema, self.dataset.path)
         if problems:
@@ -154,7 +157,7 @@ class WarmStart:
         variables = {n: v for n, v in self.state.variables.items() if n not in counted}
         variables.pop(RATE, None)  # the run has its own
         self._assign(checkpoint, variables, arrays_of_variables(checkpoint) - counted - {RATE})
-        self.state.position = Position(steps=checkpoint.facts["steps"])
+        self.state.position = Position(steps=checkpoint.metadata["steps"])
 
     def restore_own(self, checkpoint: SavedCheckpoint) -> None:
         """Take this rank's parts of tables over, on another rank than the first."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...foundation.exceptions import MerlinSimError
-from ...foundation.progress import Narrator, Silence
+from ...foundation.progress import Reporter, Silence
 from ...foundation.settings import shown_value
 from ..evaluation.scored_rows import TEST_SCORES, ScoredRows
 from .difference import BEYOND_USERS, NOISE, UNKNOWN, Difference, difference, normality
@@ -58,7 +58,7 @@ def spread_table(settings: Sequence[RunGroup], measure: str) -> PageTable | None
 class Differences:
     """Compares settings with one of them, by default the first.
 
-    The narrator reports progress of the draws of test users, which take a while.
+    The reporter reports progress of the draws of test users, which take a while.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Differences:
         settings: Sequence[RunGroup],
         measure: str,
         reference: RunGroup | None = None,
-        narrator: Narrator | None = None,
+        reporter: Reporter | None = None,
     ) -> None:
         self.measure = MEASURES[measure]
         self.notes: list[str] = []
@@ -76,7 +76,7 @@ class Differences:
         self.found: dict[str, Difference] = {}
         if self.reference is None or len(measured) < 2:
             return
-        drawn = self._draw(measured, measure, narrator or Silence())
+        drawn = self._draw(measured, measure, reporter or Silence())
         for setting in measured:
             if setting is not self.reference:
                 self.found[setting.name] = difference(
@@ -91,7 +91,7 @@ class Differences:
                 "often more than what other users would: run each with several seeds."
             )
 
-    def _draw(self, settings: list[RunGroup], measure: str, narrator: Narrator) -> dict[str, Any]:
+    def _draw(self, settings: list[RunGroup], measure: str, reporter: Reporter) -> dict[str, Any]:
         """Compute the AUCs on drawn users of each setting whose runs all have kept scores."""
         if measure != WITH_SCORES:
             return {}
@@ -106,7 +106,7 @@ class Differences:
         drawn: dict[str, Any] = {}
         bootstrap: UserBootstrap | None = None
         runs = sum(len(setting.runs) for setting in kept)
-        with narrator.phase("drawing test users", runs) as report:
+        with reporter.phase("drawing test users", runs) as report:
             for setting in kept:
                 aucs = []
                 for run in setting.runs:
@@ -195,7 +195,7 @@ class WrittenReport:
 
 
 def write_report(
-    results_dirs: list[Path], output: Path | None = None, narrator: Narrator | None = None
+    results_dirs: list[Path], output: Path | None = None, reporter: Reporter | None = None
 ) -> WrittenReport:
     """Write the report of one run or several, by default to ``report`` in the first directory.
 
@@ -208,7 +208,7 @@ def write_report(
     page = Page(title)
     sentences: Sequence[str] = ()
     if len(runs) > 1:
-        sentences = add_settings(page, settings_of(runs), SPREAD_OF, narrator=narrator)
+        sentences = add_settings(page, settings_of(runs), SPREAD_OF, reporter=reporter)
     add_runs(page, runs)
     return WrittenReport(page.write(output or results_dirs[0] / "report", "report"), sentences)
 
@@ -229,7 +229,7 @@ def add_settings(
     settings: Sequence[RunGroup],
     measures: Iterable[str],
     reference: RunGroup | None = None,
-    narrator: Narrator | None = None,
+    reporter: Reporter | None = None,
     where: str = "",
     most_compared: int | None = None,
 ) -> Sequence[str]:
@@ -249,7 +249,7 @@ def add_settings(
     main = next(iter(found))
     page.add(f"Spread{where}", *found.values(), Text(HOW_TO_READ))
     compared = settings if most_compared is None else settings[: most_compared + 1]
-    differences = Differences(compared, main, reference, narrator)
+    differences = Differences(compared, main, reference, reporter)
     if differences.found:
         page.add(f"Differences{where}", *comparison_parts(differences))
     images = as_images(draw_settings(settings, main), CAPTIONS)
@@ -304,10 +304,10 @@ def _config_table(runs: Sequence[RunResults]) -> PageTable | Text:
     described = [
         {
             **run.config,
-            "ranks": run.facts.get("ranks"),
-            "dataset": (run.facts.get("dataset") or {}).get("fingerprint"),
-            "ids fitted on rows": (run.facts.get("dataset") or {}).get("fitted_on"),
-            "started": run.facts.get("started"),
+            "ranks": run.metadata.get("ranks"),
+            "dataset": (run.metadata.get("dataset") or {}).get("fingerprint"),
+            "ids fitted on rows": (run.metadata.get("dataset") or {}).get("fitted_on"),
+            "started": run.metadata.get("started"),
         }
         for run in runs
     ]

@@ -1,4 +1,4 @@
-"""Content of a results directory: steps and epochs of the log, curves, facts; its measures."""
+"""Content of a results directory: steps and epochs of the log, curves, metadata; its measures."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class RunResults:
     evaluation: Entry
     """The last evaluation with its curves; empty where there was none."""
     config: Entry
-    facts: Entry
+    metadata: Entry
 
     def metric(self, name: str) -> float | None:
         """Return a number of the run's end, or of its last epoch; None where it has none."""
@@ -99,7 +99,7 @@ def read_results(path: Path, log_filename: str | None = None) -> RunResults:
         last=ends[-1] if ends else {},
         evaluation=_checked(path / "evaluation.json", _is_evaluation),
         config=config,
-        facts=_checked(path / "run.json", _are_facts),
+        metadata=_checked(path / "run.json", _are_run_metadata),
     )
 
 
@@ -150,7 +150,7 @@ def _is_reported(found: Entry, name: str) -> bool:
     return isinstance(found.get(name), int | float)
 
 
-def _are_facts(found: Entry) -> bool:
+def _are_run_metadata(found: Entry) -> bool:
     return isinstance(found.get("dataset") or {}, dict)
 
 

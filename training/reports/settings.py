@@ -93,8 +93,8 @@ def _description(run: RunResults) -> dict[str, Any]:
     options = {key: value for key, value in run.config.items() if key not in NOT_OF_A_SETTING}
     if options.get("load_checkpoint_path") == run.config.get("save_checkpoint_path"):
         options.pop("load_checkpoint_path", None)  # a run that goes on where it was
-    dataset = run.facts.get("dataset") or {}
-    return {**options, "ranks": run.facts.get("ranks"), "dataset": dataset.get("fingerprint")}
+    dataset = run.metadata.get("dataset") or {}
+    return {**options, "ranks": run.metadata.get("ranks"), "dataset": dataset.get("fingerprint")}
 
 
 def _as_text(value: Any) -> str:

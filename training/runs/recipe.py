@@ -65,8 +65,8 @@ def batch_for(samples: int) -> int:
     >>> [batch_for(samples) for samples in (1_000, 160_000, 500_000, 100_000_000)]
     [256, 512, 2048, 8192]
     """
-    wanted = max(1, samples // STEPS_PER_EPOCH)
-    power = 1 << (wanted.bit_length() - 1)
+    rows = max(1, samples // STEPS_PER_EPOCH)
+    power = 1 << (rows.bit_length() - 1)
     return min(LARGEST_BATCH, max(SMALLEST_BATCH, power))
 
 

@@ -49,8 +49,8 @@ def batch_shares(global_batch_size: int, share: float, unit: int) -> BatchShares
             f"both. Received: {global_batch_size}"
         )
     old = min(max(1, round(share * units)), units - 1) * unit
-    wanted = share * global_batch_size
-    if abs(old - wanted) > wanted / 4:
+    rows = share * global_batch_size
+    if abs(old - rows) > rows / 4:
         raise MerlinSimError(
             f"`replay`: expected a share of a global batch of {global_batch_size} in parts of "
             f"{unit} samples (ranks x candidates): the nearest is {old / global_batch_size:.4g}. "

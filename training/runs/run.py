@@ -41,7 +41,7 @@ from ...schemas.dataset import DatasetDirectory
 from ...schemas.fingerprint import fingerprint
 from ...schemas.fitted_record import fitted_on
 from ...schemas.users_layout import usual_candidates
-from ..checkpoints.run_state import check_facts
+from ..checkpoints.run_state import check_run_metadata
 from ..run_log import RunLog
 from .inference_run import InferenceRun
 from .opened_dataset import open_dataset
@@ -74,7 +74,7 @@ def settle_candidates(
 
 PACKAGES = ("tensorflow", "merlin-models", "merlin-dataloader", "horovod", "pyarrow", "numpy")
 CONFIG = "config.yaml"
-FACTS = "run.json"
+RUN_METADATA = "run.json"
 
 
 def run(config: RunConfig) -> dict[str, Any]:
@@ -159,7 +159,7 @@ class Run:
         try:
             name = fingerprint(dataset)
             if self.ranks.is_first:
-                self._write_facts(dataset, name)
+                self._write_run_metadata(dataset, name)
             on_gpu = bool(tf.config.list_physical_devices("GPU"))
             if self.config.amp and not on_gpu:
                 log.say(
@@ -202,8 +202,8 @@ class Run:
             print(f"merlin-sim: {message}", flush=True)
 
         if is_training and self.config.load_checkpoint_path is not None:
-            return CheckpointStore(path).load(say, check_facts)
-        return choose_checkpoint(path, self.config.step, say, check_facts)
+            return CheckpointStore(path).load(say, check_run_metadata)
+        return choose_checkpoint(path, self.config.step, say, check_run_metadata)
 
     def _model_options(self, checkpoint: SavedCheckpoint | None) -> dict[str, Any]:
         """Return the options given, and of the others those of a checkpoint's model.
@@ -216,13 +216,13 @@ class Run:
 
         def read() -> dict[str, Any]:
             assert checkpoint is not None
-            theirs = checkpoint.facts["model_type"]
+            theirs = checkpoint.metadata["model_type"]
             if theirs != self.config.model_type:
                 raise CheckpointError(
                     f"{checkpoint.path} is of another model: `model_type` should be {theirs}."
                     f" Received: {self.config.model_type}"
                 )
-            return dict(checkpoint.facts["model_options"])
+            return dict(checkpoint.metadata["model_options"])
 
         read_options = collectives.on_first_rank(read, self.ranks)
         options = collectives.broadcast_object(read_options, self.ranks)
@@ -232,9 +232,9 @@ class Run:
         """Take from the checkpoint what the configuration leaves open, or draw it."""
         seed, model_type = self.config.seed, self.config.model_type
         if checkpoint is not None:
-            model_type = model_type or checkpoint.facts["model_type"]
+            model_type = model_type or checkpoint.metadata["model_type"]
             if self.config.load_checkpoint_path is not None and seed is None:
-                seed = checkpoint.facts["order"].get("seed")
+                seed = checkpoint.metadata["order"].get("seed")
         if seed is None:
             seed = secrets.randbelow(2**31)
         seed, model_type = collectives.broadcast_object((seed, model_type), self.ranks)
@@ -262,10 +262,10 @@ class Run:
             tf.keras.mixed_precision.set_global_policy(policy)
             tf.config.experimental.enable_tensor_float_32_execution(tf32)
 
-    def _write_facts(self, dataset: DatasetDirectory, name: str) -> None:
+    def _write_run_metadata(self, dataset: DatasetDirectory, name: str) -> None:
         results = self.config.results_dir
         versions = {package: _version(package) for package in PACKAGES}
-        facts = {
+        metadata = {
             "merlin_sim": __version__,
             "python": platform.python_version(),
             **versions,
@@ -279,7 +279,7 @@ class Run:
         }
         with writing(results):
             self.config.write(results / CONFIG)
-            write_replacing(results / FACTS, json.dumps(facts, indent=1))
+            write_replacing(results / RUN_METADATA, json.dumps(metadata, indent=1))
 
 
 def _version(package: str) -> str | None:

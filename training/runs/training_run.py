@@ -44,7 +44,7 @@ from ..callbacks import (
 )
 from ..callbacks.checkpoint import set_states
 from ..callbacks.json_logger import describe
-from ..checkpoints.run_state import Position, RunFacts, RunState
+from ..checkpoints.run_state import Position, RunMetadata, RunState
 from ..checkpoints.warm_start import WarmStart
 from ..evaluation.best_so_far import VALIDATION, BestSoFar
 from ..evaluation.metrics import AUC, GAUC
@@ -378,7 +378,7 @@ class TrainingRun(RunParts):
     def _state(self) -> RunState:
         config = self.config
         self._compile()
-        facts = RunFacts(
+        metadata = RunMetadata(
             str(config.model_type),
             self.model.options.to_dict(),
             config.optimizer,
@@ -389,7 +389,7 @@ class TrainingRun(RunParts):
             selection(config, self.dataset),
             config.precision,
         )
-        state = RunState(self.model, self.trained.optimizer, self.trained.loss_scale, facts)
+        state = RunState(self.model, self.trained.optimizer, self.trained.loss_scale, metadata)
         if self.resumed:
             self._restore(state)
         elif self.config.warm_start is not None:
@@ -486,7 +486,7 @@ class TrainingRun(RunParts):
 
         def restore() -> None:
             assert self.checkpoint is not None
-            self._refuse_to_end_before(self.checkpoint.facts["steps"])
+            self._refuse_to_end_before(self.checkpoint.metadata["steps"])
             warm.restore(self.checkpoint)
             path, steps = self.checkpoint.path, state.position.steps
             added = {table: rows for table, rows in warm.added.items() if rows}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...foundation.exceptions import MerlinSimError
-from ...foundation.progress import Narrator
+from ...foundation.progress import Reporter
 from ...foundation.settings import shown_value
 from ..reports.page import Page, PageTable, Text
 from ..reports.report import WITH_SCORES, WrittenReport, add_settings
@@ -28,7 +28,7 @@ MOST_COMPARED = 10
 """Trials of a search that are compared with its best."""
 
 
-def write_study_report(study: SettledStudy, narrator: Narrator | None = None) -> WrittenReport:
+def write_study_report(study: SettledStudy, reporter: Reporter | None = None) -> WrittenReport:
     """Write report/study.html, study.md and the figures of what there is by now."""
     page = Page(study.file.title)
     search = study.file.search
@@ -59,7 +59,7 @@ def write_study_report(study: SettledStudy, narrator: Narrator | None = None) ->
             settings,
             study.file.measures or _measures(study, search is not None),
             _reference(study, settings, search is not None),
-            narrator,
+            reporter,
             where=several,
             most_compared=MOST_COMPARED if search is not None else None,
         )
@@ -89,17 +89,17 @@ def _measures(study: SettledStudy, searches: bool) -> Sequence[str]:
 def _reference(
     study: SettledStudy, settings: Sequence[RunGroup], searches: bool
 ) -> RunGroup | None:
-    wanted = study.file.reference
-    if searches or not wanted:
+    reference = study.file.reference
+    if searches or not reference:
         return settings[0]
-    fitting = [s for s in settings if all(s.values.get(n) == v for n, v in wanted.items())]
+    fitting = [s for s in settings if all(s.values.get(n) == v for n, v in reference.items())]
     return fitting[0] if fitting else settings[0]
 
 
 def _described(study: SettledStudy, trials: Sequence[Runs]) -> list[PageTable | Text]:
     runs = [run for _, _, runs in trials for run in runs]
     done = [results for run in runs if (results := run.results()) is not None and results.last]
-    machines = sorted({shown_value(results.facts.get("ranks")) for results in done})
+    machines = sorted({shown_value(results.metadata.get("ranks")) for results in done})
     rows = [
         ["command", study.file.command],
         *([f"dataset {name}", str(path)] for name, path in study.file.datasets.items()),

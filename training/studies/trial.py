@@ -25,7 +25,7 @@ from ..reports.settings import name_of
 from .study_file import RANKS, StudyFile
 
 CONFIG = "trial.yaml"
-FACTS = "run.json"
+RUN_METADATA = "run.json"
 LOG = "log.json"
 LOCK = "trial.lock"
 OUTPUT = "output.txt"
@@ -78,22 +78,22 @@ class Trial:
     def prepare(self) -> Path:
         """Write its configuration, or refuse a directory of a run with other options."""
         path = self.directory / CONFIG
-        wanted = self.config
+        config = self.config
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             before = yaml.safe_load(path.read_text()) if path.is_file() else None
-            facts = self.directory / FACTS
-            if before is not None and facts.is_file():
-                before[RANKS] = json.loads(facts.read_text()).get("ranks")
-                wanted = {**wanted, RANKS: self.ranks}
+            metadata = self.directory / RUN_METADATA
+            if before is not None and metadata.is_file():
+                before[RANKS] = json.loads(metadata.read_text()).get("ranks")
+                config = {**config, RANKS: self.ranks}
         except (OSError, ValueError, yaml.YAMLError) as error:
             raise MerlinSimError(f"{self.directory} cannot be written or read: {error}") from error
         if before is None:
-            write_text_atomically(path, yaml.safe_dump(wanted, sort_keys=False))
-        elif before != wanted:
-            names = [n for n in {**before, **wanted} if before.get(n) != wanted.get(n)]
+            write_text_atomically(path, yaml.safe_dump(config, sort_keys=False))
+        elif before != config:
+            names = [n for n in {**before, **config} if before.get(n) != config.get(n)]
             changed = ", ".join(
-                f"{name} {before.get(name)} there and {wanted.get(name)} here" for name in names
+                f"{name} {before.get(name)} there and {config.get(name)} here" for name in names
             )
             raise MerlinSimError(
                 f"{self.directory} holds a run with other options: {changed}. Name another "

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...dataloader.arrow_columns import Array, Column
 from ...foundation.exceptions import MerlinSimError
-from ...foundation.progress import Narrator, Silence
+from ...foundation.progress import Reporter, Silence
 from ...schemas.channels import POSITIVE_HISTORY, TARGET_ITEM_FEATURES, USER_FEATURES
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.known_keys import CATEGORIES
@@ -18,7 +18,7 @@ from ...schemas.source_files import TRAIN
 from .checked_rows import CheckedRows, FileRows, SampleHashes, in_background
 from .feature_counts import (
     EXACT,
-    RANKS,
+    FILE_BINS,
     Bounds,
     Finding,
     IdCounts,
@@ -26,7 +26,7 @@ from .feature_counts import (
     NumberCounts,
     OrderCounts,
     UserCounts,
-    key_ranks,
+    key_order,
     share_finding,
     step_scores,
 )
@@ -43,7 +43,7 @@ class MappingCounts:
     rows: int = 0
     labels: Any = field(default_factory=lambda: np.zeros(2, np.int64))
     hashes: SampleHashes = field(default_factory=SampleHashes)
-    ranks: OrderCounts = field(default_factory=lambda: OrderCounts(RANKS))
+    file_order: OrderCounts = field(default_factory=lambda: OrderCounts(FILE_BINS))
 
 
 @dataclass
@@ -52,7 +52,7 @@ class DatasetCheck:
 
     dataset: DatasetDirectory
     bounds: Bounds = field(default_factory=Bounds)
-    narrator: Narrator = field(default_factory=Silence)
+    reporter: Reporter = field(default_factory=Silence)
     most_rows: int | None = None
     """Look at so many rows of each mapping, and leave out the checks that need all of them."""
 
@@ -80,7 +80,7 @@ class DatasetCheck:
         yield "id", np.arange(size)
         domain = self.dataset.schema[self._target].int_domain
         if domain is not None and domain.name:
-            of_keys = key_ranks(self.dataset.path / CATEGORIES / f"{domain.name}.parquet", size)
+            of_keys = key_order(self.dataset.path / CATEGORIES / f"{domain.name}.parquet", size)
             if of_keys is not None:
                 yield "key", of_keys
 
@@ -111,7 +111,7 @@ class DatasetCheck:
             chosen = np.linspace(0, len(parts) - 1, count).astype(int)
             parts = dict(list(parts.items())[number] for number in chosen)
         self._mappings[mapping] = MappingCounts(UserCounts(self._size(self._user)))
-        with self.narrator.phase(f"checking {mapping}", max(1, sum(parts.values()))) as report:
+        with self.reporter.phase(f"checking {mapping}", max(1, sum(parts.values()))) as report:
             for some in in_background(source.read, parts):
                 self._add(mapping, some)
                 report(len(some.labels), len(some.labels))
@@ -124,8 +124,8 @@ class DatasetCheck:
             counts.hashes.add(rows.hashes)
         if self._user and rows.lengths is not None:
             counts.users.add(rows.columns[self._user], rows.labels, rows.lengths)
-        if rows.ranks is not None:
-            counts.ranks.add((rows.ranks * RANKS).astype(np.int64), rows.labels)
+        if rows.file_order is not None:
+            counts.file_order.add((rows.file_order * FILE_BINS).astype(np.int64), rows.labels)
         if rows.last is not None and mapping == TEST:
             some = rows.last > 0
             for _, rank_of, steps in self._steps:
@@ -167,7 +167,7 @@ class DatasetCheck:
         for order, _, steps in self._steps:
             yield from self._order_finding(f"{order} above the last", self._target, steps.auc())
         for mapping, counts in self._mappings.items():
-            auc = counts.ranks.auc()
+            auc = counts.file_order.auc()
             yield from self._order_finding("rank in the file", mapping, auc, either_way=True)
         for feature in self._features.values():
             yield from self._feature_findings(feature)

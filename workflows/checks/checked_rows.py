@@ -35,7 +35,7 @@ class CheckedRows:
         labels: [rows] 0 and 1.
         columns: By name, ids [rows], numbers [rows] or vectors [rows, width].
         history: The items of each history, 0 for padding; None where there are no histories.
-        ranks: [rows] Where each row is in its file, 0 to 1; None where rows are made.
+        file_order: [rows] Where each row is in its file, 0 to 1; None where rows are made.
         lists: By name, other lists; 0 for padding.
     """
 
@@ -44,10 +44,10 @@ class CheckedRows:
         labels: Array,
         columns: dict[str, Array],
         history: Column | None,
-        ranks: Array | None = None,
+        file_order: Array | None = None,
         lists: Mapping[str, Column] | None = None,
     ) -> None:
-        self.labels, self.columns, self.ranks = labels, columns, ranks
+        self.labels, self.columns, self.file_order = labels, columns, file_order
         self.lists = lists or {}
         self.lengths: Array | None = None
         """[rows] How long the histories are; None where there are none."""
@@ -178,7 +178,7 @@ class FileRows:
         with reading(f"{path}, row group {group}"), pq.ParquetFile(path) as file:
             row = sum(file.metadata.row_group(n).num_rows for n in range(group))
             for batch in row_pieces(file, group, names, BATCH_ROWS):
-                ranks = (row + np.arange(batch.num_rows)) / file.metadata.num_rows
+                file_order = (row + np.arange(batch.num_rows)) / file.metadata.num_rows
                 columns = {name: decode(batch[name]) for name in names}
                 self._check(path, row, columns)
                 row += batch.num_rows
@@ -192,7 +192,7 @@ class FileRows:
                 for name in widths.keys() & values.keys():
                     values[name] = values[name].reshape(-1, widths[name])
                 labels = values.pop(label).astype(np.int8)
-                yield CheckedRows(labels, values, items, ranks, lists)
+                yield CheckedRows(labels, values, items, file_order, lists)
 
     def _check(self, path: Path, first: int, columns: dict[str, Column]) -> None:
         """Refuse missing values, and labels and ids that cannot be; any number may be."""

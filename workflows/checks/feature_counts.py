@@ -79,7 +79,7 @@ LEAST_ROWS = 100
 """Of either label; of fewer an order says nothing."""
 EXACT = 64
 """Steps up to here are distinguished one by one, larger ones by their number of bits."""
-RANKS = 256
+FILE_BINS = 256
 Array = npt.NDArray[Any]
 
 
@@ -310,17 +310,17 @@ def step_scores(rank_of: Array, targets: Array, last: Array) -> Array:
     return np.where(steps > 0, EXACT + 64 - group, 0)
 
 
-def key_ranks(vocabulary: Path, size: int) -> Array | None:
-    """By id, a key's rank in the order of the keys; None without a file of keys."""
+def key_order(vocabulary: Path, size: int) -> Array | None:
+    """By id, a key's number in the order of the keys; None without a file of keys."""
     if not vocabulary.is_file() or KEY not in pq.read_schema(vocabulary).names:
         return None
     table = pq.read_table(vocabulary, columns=[ID, KEY])
     keys = table[KEY].combine_chunks()
     if pa.types.is_string(keys.type) and pc.all(pc.utf8_is_decimal(keys)).as_py():
         keys = pc.utf8_lpad(keys, pc.max(pc.utf8_length(keys)).as_py(), "0")  # 9 before 10
-    ranks: Array = np.zeros(size, np.int64)
-    ranks[np.asarray(table[ID])[np.asarray(pc.sort_indices(keys))]] = np.arange(len(keys))
-    return ranks
+    order: Array = np.zeros(size, np.int64)
+    order[np.asarray(table[ID])[np.asarray(pc.sort_indices(keys))]] = np.arange(len(keys))
+    return order
 
 
 class UserCounts:

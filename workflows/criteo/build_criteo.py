@@ -17,7 +17,7 @@ from merlin.io import Dataset
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.files import staged_directory
 from ...foundation.process_wide import quiet_merlin
-from ...foundation.progress import Narrator, Silence
+from ...foundation.progress import Reporter, Silence
 from ...schemas.dataset import write_documents
 from ...schemas.feature_spec import Chunk
 from ...schemas.merlin_schema import to_feature_spec
@@ -172,7 +172,7 @@ class CriteoBuilder:
     rules: CriteoRules
     split: DaySplit = field(default_factory=DaySplit)
     scheduler: Scheduler = field(default_factory=SingleProcess)
-    narrator: Narrator = field(default_factory=Silence)
+    reporter: Reporter = field(default_factory=Silence)
     on_bad_rows: str = FAIL
 
     def build(
@@ -184,7 +184,7 @@ class CriteoBuilder:
             self.split.trained_on(names)  # says what is wrong with it before any work
         blocks = [block for path in self.files for block in line_blocks(path) if block.size]
         summary = CriteoSummary()
-        with staged_directory(output, overwrite=overwrite, say=self.narrator.say) as directory:
+        with staged_directory(output, overwrite=overwrite, say=self.reporter.say) as directory:
             work = directory / WORK
             (work / "rows").mkdir(parents=True)
             parts = self._read(work / "rows", blocks, names, summary)
@@ -210,7 +210,7 @@ class CriteoBuilder:
     ) -> dict[str, list[RawPart]]:
         read: list[BlockRead] = []
         task = partial(read_block, directory, self.on_bad_rows)
-        with self.narrator.phase("reading rows", sum(block.size for block in blocks)) as report:
+        with self.reporter.phase("reading rows", sum(block.size for block in blocks)) as report:
             for block in self.scheduler.run(task, [*enumerate(blocks)]):
                 read.append(block)
                 report(block.size, sum(rows for _, rows in block.rows))
@@ -246,7 +246,7 @@ class CriteoBuilder:
 
         def compute(delayed: Sequence[Any]) -> list[Any]:
             found = []
-            with self.narrator.phase(next(titles), len(delayed)) as report:
+            with self.reporter.phase(next(titles), len(delayed)) as report:
                 for value in self.scheduler.compute(delayed):
                     report(1)
                     found.append(value)
@@ -271,7 +271,7 @@ class CriteoBuilder:
                 files[mapping] = [f"{mapping}/part.{n}.parquet" for n in range(len(of_mapping))]
                 paths = [directory / name for name in files[mapping]]
                 work += [*zip(of_mapping, paths, strict=True)]
-        with self.narrator.phase("writing rows", summary.read) as report:
+        with self.reporter.phase("writing rows", summary.read) as report:
             for rows, size in self.scheduler.run(partial(encode_part, workflow), work):
                 report(rows, rows)
                 summary.bytes += size

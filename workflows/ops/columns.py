@@ -147,8 +147,8 @@ def _boundaries(name: str, values: Array, counts: Array, buckets: int) -> list[f
     if not len(values):
         raise MerlinSimError(f"{name!r}: expected numbers, found none: all are missing.")
     ends = np.cumsum(counts)
-    wanted = np.arange(1, buckets) / buckets * ends[-1]
-    lasts = np.unique(np.searchsorted(ends, np.ceil(wanted - 1e-9)))
+    targets = np.arange(1, buckets) / buckets * ends[-1]
+    lasts = np.unique(np.searchsorted(ends, np.ceil(targets - 1e-9)))
     found = values[lasts[lasts < len(values) - 1] + 1]  # a bucket begins behind the last value
     if not len(found):
         raise MerlinSimError(

@@ -25,7 +25,7 @@ from ...dataloader.positions import counted_before, find_positions
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.files import whole_file
 from ...foundation.process_wide import quiet_merlin
-from ...foundation.progress import Narrator, Silence
+from ...foundation.progress import Reporter, Silence
 from ...schemas.dataset import DatasetDirectory, natural_order, write_documents
 from ...schemas.days_since import NEVER, SECONDS_OF_DAY, days_of
 from ...schemas.feature_spec import FeatureSpec
@@ -210,7 +210,7 @@ class DatasetWriter:
     dataset: Dataset
     directory: Path
     scheduler: Scheduler
-    narrator: Narrator = field(default_factory=Silence)
+    reporter: Reporter = field(default_factory=Silence)
     users_expected: int = 0
     """How many users there are, for the progress."""
 
@@ -242,7 +242,7 @@ class DatasetWriter:
         (self.directory / USERS).mkdir()
         tasks = [write(frame, number) for number, frame in enumerate(frames)]
         written = WrittenUsers()
-        with self.narrator.phase("writing users", self.users_expected) as report:
+        with self.reporter.phase("writing users", self.users_expected) as report:
             for of_part in self.scheduler.compute(tasks):
                 report(of_part.users, of_part.users)
                 written.add(of_part)

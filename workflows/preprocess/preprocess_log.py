@@ -82,7 +82,7 @@ class PreprocessLog(Settings):
         try:
             return replace(self, source=source)._write(output, overwrite)
         except _UnfitInLog as found:
-            self.narrator.say(f"{found.__cause__} The log is read again to find such rows.")
+            self.reporter.say(f"{found.__cause__} The log is read again to find such rows.")
             again = replace(self, source=source.checked_with(found.fitted))
         try:
             return again._write(output, overwrite)
@@ -92,7 +92,7 @@ class PreprocessLog(Settings):
     def _write(self, output: Path, overwrite: bool) -> Summary:
         refuse_what_cannot_be_built(self)
         summary = Summary(self)
-        with staged_directory(output, overwrite=overwrite, say=self.narrator.say) as directory:
+        with staged_directory(output, overwrite=overwrite, say=self.reporter.say) as directory:
             _Run(self, directory, summary).run()
         return summary
 
@@ -148,7 +148,7 @@ class _Run:
             settings.on_bad_rows,
             settings.parts,
         )
-        with settings.narrator.phase("reading interactions", source.size()) as report:
+        with settings.reporter.phase("reading interactions", source.size()) as report:
             results = deal_log(dealer, settings.scheduler.run, report)
         summary.interactions = sum(result.rows for result in results)
         for result in results:
@@ -179,7 +179,7 @@ class _Run:
         """Deal the earlier rows out as well; gives from when to when they are, too."""
         settings, output, ranges = self.settings, self.work / EARLIER_BUCKETS, []
         output.mkdir()
-        with settings.narrator.phase("reading earlier histories", len(earlier.files)) as report:
+        with settings.reporter.phase("reading earlier histories", len(earlier.files)) as report:
             for rows, found in earlier.deal(
                 settings.columns, log.empty_table(), settings.source.time_kind(), buckets, output
             ):
@@ -219,7 +219,7 @@ class _Run:
             directory=self.work,
             given=given,
         )
-        with settings.narrator.phase("choosing users", buckets) as report:
+        with settings.reporter.phase("choosing users", buckets) as report:
             for bucket in settings.scheduler.run(keep, range(buckets)):
                 report(1, bucket.rows)
                 summary.add_bucket(bucket)
@@ -325,7 +325,7 @@ class _Run:
             self.marks.mkdir()
             mark = partial(mark_training, events, group, self.marks)
             training = 0
-            with settings.narrator.phase("splitting", len(events.names)) as report:
+            with settings.reporter.phase("splitting", len(events.names)) as report:
                 for rows in settings.scheduler.run(mark, events.names):
                     report(1, rows)
                     training += rows
@@ -336,7 +336,7 @@ class _Run:
                     f"on all rows (`--fit_on {ALL_ROWS}`)."
                 )
             events = replace(events, marks=self.marks)
-        with settings.narrator.phase("fitting the workflow", 1) as report:
+        with settings.reporter.phase("fitting the workflow", 1) as report:
             try:
                 with fitting_on(workflow, settings.scheduler.compute), quiet_merlin():
                     if settings.fitted is None:
@@ -406,7 +406,7 @@ class _Run:
     def _write(self, workflow: nvt.Workflow) -> None:
         settings, summary, directory = self.settings, self.summary, self.directory
         writer = DatasetWriter(
-            workflow, self._events().dataset(), directory, settings.scheduler, settings.narrator,
+            workflow, self._events().dataset(), directory, settings.scheduler, settings.reporter,
             summary.users,
         )  # fmt: skip
         group = writer.group
@@ -460,15 +460,15 @@ class _Run:
             for of in (EVENTS, OTHERS)
             for path in sorted((self.work / of).glob("*.arrow"))
         ]
-        with settings.narrator.phase("keeping histories", len(tasks)) as report:
+        with settings.reporter.phase("keeping histories", len(tasks)) as report:
             for rows in settings.scheduler.run(write, tasks):
                 report(1, rows)
 
     def _write_samples(self, users: DatasetDirectory, rules: SampleRules) -> None:
         from .write_samples import write_samples  # TensorFlow, which users' rows do without
 
-        narrator = self.settings.narrator
-        self.summary.rows = write_samples(users, self.directory, narrator, rules.pad)
+        reporter = self.settings.reporter
+        self.summary.rows = write_samples(users, self.directory, reporter, rules.pad)
         for name in (USERS_LAYOUT, COUNTED_EVENTS, ITEM_CHANGES):
             shutil.rmtree(self.directory / name, ignore_errors=True)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...foundation.exceptions import MerlinSimError
-from ...foundation.progress import Narrator, Silence
+from ...foundation.progress import Reporter, Silence
 from ...schemas.users_layout import USERS as USERS_LAYOUT
 from ..behaviour_columns import BehaviourColumns
 from ..feature import ORDER
@@ -32,7 +32,7 @@ class Settings:
     source: LogSource
     rules: SampleRules
     scheduler: Scheduler = field(default_factory=SingleProcess)
-    narrator: Narrator = field(default_factory=Silence)
+    reporter: Reporter = field(default_factory=Silence)
     on_bad_rows: str = FAIL
     given: Callable[[], tuple[Given, BadRows]] | None = None
     """Reads item features that do not stand in the log, once the output can be written."""

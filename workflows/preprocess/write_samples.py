@@ -19,7 +19,7 @@ from ...dataloader.epoch_plan import Segmentation
 from ...dataloader.sample_columns import SampleColumns
 from ...dataloader.user_rows import UserBlock, UserRows
 from ...foundation.hashing import ORDER_SALT, SLICE_SALT, mix_arrays, tell_users_apart
-from ...foundation.progress import Narrator
+from ...foundation.progress import Reporter
 from ...schemas.channels import HISTORY_TIME_INTERVALS, LABEL, NEGATIVE_HISTORY, POSITIVE_HISTORY
 from ...schemas.dataset import DatasetDirectory, write_documents
 from ...schemas.feature_spec import Chunk, FeatureSpec
@@ -38,7 +38,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 def write_samples(
-    dataset: DatasetDirectory, directory: Path, narrator: Narrator, pad: bool = False
+    dataset: DatasetDirectory, directory: Path, reporter: Reporter, pad: bool = False
 ) -> dict[str, int]:
     """Write the samples of users, and the documents that describe them; count each mapping's."""
     users = AllUsers(dataset)
@@ -46,7 +46,7 @@ def write_samples(
     rows = {of.mapping: len(of.entries) for of in sources}
     spec = samples_spec(dataset.spec, {of.mapping: of.files for of in sources})
     few_ids = columns_with_few_ids(to_merlin_schema(spec))
-    with narrator.phase("writing samples", sum(rows.values())) as report:
+    with reporter.phase("writing samples", sum(rows.values())) as report:
         for of in sources:
             (directory / of.mapping).mkdir()
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from ...foundation.exceptions import MerlinSimError
-from ...foundation.progress import Narrator, Silence
+from ...foundation.progress import Reporter, Silence
 from ...foundation.settings import require_settings, setting
 from ..criteo.criteo_columns import KEYS, MISSING_KEY, NUMBERS, key_texts
 from .raw_files import draw_ranks, numbered, open_raw, write_lines
@@ -82,14 +82,14 @@ def synthesize_days(
     days: int,
     *,
     compress: bool = False,
-    narrator: Narrator | None = None,
+    reporter: Reporter | None = None,
 ) -> int:
     """Write ``day_0``, ``day_1`` and so on into an existing directory; count the clicked rows."""
     if days < 1:
         raise MerlinSimError(f"`days` should be a positive integer. Received: `days` = {days}.")
     clicked = 0
-    narrator = narrator or Silence()
-    with narrator.phase("writing days", days * planted.rows_per_day) as report:
+    reporter = reporter or Silence()
+    with reporter.phase("writing days", days * planted.rows_per_day) as report:
         for day in range(days):
             with open_raw(directory / f"day_{day}", compress) as file:
                 for clicks in clicks_of_day(planted, day):
@@ -252,11 +252,11 @@ def _draw_day(
     (users, favourites), (items, category, quality) = who, what
     rows = world.users * world.shown
     of = np.repeat(np.arange(world.users), world.shown)
-    wanted = favourites[of, random.integers(0, FAVOURITES, rows)]
+    categories = favourites[of, random.integers(0, FAVOURITES, rows)]
     by_category = np.argsort(category, kind="stable")
     starts = np.searchsorted(category[by_category], np.arange(world.categories + 1))
-    sizes = np.diff(starts)[wanted]
-    chosen = by_category[starts[wanted] + (random.random(rows) * sizes).astype(np.int64)]
+    sizes = np.diff(starts)[categories]
+    chosen = by_category[starts[categories] + (random.random(rows) * sizes).astype(np.int64)]
     item = np.where(random.random(rows) < OF_TASTE, chosen, random.integers(0, world.items, rows))
     is_taste = (favourites[of] == category[item][:, None]).any(axis=1)
     logit = BIAS + TASTE * is_taste + quality[item] + appeal[category[item]]
@@ -269,7 +269,7 @@ def _draw_day(
 
 
 def write_days(
-    directory: Path, world: DriftingWorld, days: int, narrator: Narrator | None = None
+    directory: Path, world: DriftingWorld, days: int, reporter: Reporter | None = None
 ) -> list[float]:
     """Write ``day_00.csv``, ``day_01.csv`` and so on; gives the share of clicks of each day.
 
@@ -280,7 +280,7 @@ def write_days(
         raise MerlinSimError(f"`days` should be a positive integer. Received: {days}")
     digits = max(2, len(str(days - 1)))
     rates = []
-    with (narrator or Silence()).phase("writing days", days) as report:
+    with (reporter or Silence()).phase("writing days", days) as report:
         for number, day in enumerate(draw_days(world, days)):
             columns = {
                 "user": numbered("u", day.user),

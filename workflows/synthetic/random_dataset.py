@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...foundation.exceptions import MerlinSimError, SpecError
-from ...foundation.progress import Narrator, Silence
+from ...foundation.progress import Reporter, Silence
 from ...schemas.channels import LABEL, contract_of
 from ...schemas.dataset import write_documents
 from ...schemas.feature_spec import Chunk, FeatureSpec
@@ -29,7 +29,7 @@ def synthesize_dataset(
     spec: FeatureSpec,
     rows: Mapping[str, int],
     seed: int,
-    narrator: Narrator | None = None,
+    reporter: Reporter | None = None,
 ) -> FeatureSpec:
     """Write a dataset into an existing directory: ids by a power law, normal numbers, clicks.
 
@@ -37,14 +37,14 @@ def synthesize_dataset(
     files that were written.
     """
     _check(spec, rows)
-    narrator = narrator or Silence()
+    reporter = reporter or Silence()
     names = tuple(spec.feature_spec)
     few = columns_with_few_ids(to_merlin_schema(spec))
     schema = pa.schema([(name, arrow_type(name, spec.feature_spec[name])) for name in names])
     sources = {}
     for number, (mapping, count) in enumerate(rows.items()):
         writer = PartWriter(directory, mapping, few)
-        with narrator.phase(f"writing {mapping}", count) as report:
+        with reporter.phase(f"writing {mapping}", count) as report:
             for first in range(0, count, ROWS_AT_ONCE):
                 random = np.random.default_rng([seed, number, first])
                 part = min(ROWS_AT_ONCE, count - first)

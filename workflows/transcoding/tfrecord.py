@@ -47,7 +47,7 @@ def read_tfrecord(
     path: Path, types: pa.Schema, features: Mapping[str, Feature]
 ) -> Iterator[pa.Table]:
     """Read a file as tables of samples; refuse a record that is damaged or does not add up."""
-    wanted = {field.name: tf.io.RaggedFeature(_tf_type(field.type)) for field in types}
+    specs = {field.name: tf.io.RaggedFeature(_tf_type(field.type)) for field in types}
     before = 0
     batches = iter(tf.data.TFRecordDataset(str(path)).batch(_records_at_once(path)))
     while True:
@@ -60,9 +60,9 @@ def read_tfrecord(
         if serialized is None:
             return
         try:
-            parsed = tf.io.parse_example(serialized, wanted)
+            parsed = tf.io.parse_example(serialized, specs)
         except DAMAGE as error:
-            record = before + (_first_unreadable(serialized, wanted) or 0) + 1
+            record = before + (_first_unreadable(serialized, specs) or 0) + 1
             # TensorFlow has no message where a damaged name would stand in it.
             reason = getattr(error, "message", "a name that is not UTF-8")
             raise MerlinSimError(
@@ -97,14 +97,14 @@ def _tf_type(kind: pa.DataType) -> Any:
     return tf.float32 if pa.types.is_floating(value) else tf.int64
 
 
-def _first_unreadable(serialized: Any, wanted: Mapping[str, Any]) -> int | None:
+def _first_unreadable(serialized: Any, specs: Mapping[str, Any]) -> int | None:
     """Return the number of the first record that cannot be parsed; None where all can be."""
     with suppress(*DAMAGE):
-        tf.io.parse_example(serialized, wanted)
+        tf.io.parse_example(serialized, specs)
         return None
     for record in range(len(serialized)):
         try:
-            tf.io.parse_example(serialized[record : record + 1], wanted)
+            tf.io.parse_example(serialized[record : record + 1], specs)
         except DAMAGE:
             return record
     return None

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from ...dataloader.arrow_columns import decode
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.files import check_apart, staged_directory
-from ...foundation.progress import Narrator, Silence
+from ...foundation.progress import Reporter, Silence
 from ...schemas.channels import LABEL, contract_of
 from ...schemas.dataset import write_documents
 from ...schemas.feature_spec import Chunk, Feature, FeatureSpec
@@ -65,7 +65,7 @@ class Transcoder:
     spec: FeatureSpec
     directory: Path
     """Where the spec's paths start."""
-    narrator: Narrator = field(default_factory=Silence)
+    reporter: Reporter = field(default_factory=Silence)
     to: str = PARQUET
     """The type of the chunks to write: `parquet`, `split_binary` or `tfrecord`."""
     tfrecord: TfrecordForm = field(default_factory=TfrecordForm)
@@ -80,11 +80,11 @@ class Transcoder:
         for mapping, chunks in self.spec.source_spec.items():
             check_lengths(self.directory, mapping, chunks, self.spec.feature_spec)
         schema = self._schema()
-        with staged_directory(output, overwrite=overwrite, say=self.narrator.say) as staged:
+        with staged_directory(output, overwrite=overwrite, say=self.reporter.say) as staged:
             sources: dict[str, tuple[Chunk, ...]] = {}
             for mapping, chunks in self.spec.source_spec.items():
                 size = sum((self.directory / f).stat().st_size for c in chunks for f in c.files)
-                with self.narrator.phase(f"transcoding {mapping}", size) as report:
+                with self.reporter.phase(f"transcoding {mapping}", size) as report:
                     sources[mapping] = self._write(staged, mapping, target, schema)
                     report(size, self.rows[mapping])
             features = {

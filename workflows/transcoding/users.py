@@ -13,7 +13,7 @@ import pyarrow as pa
 from ...foundation.exceptions import MerlinSimError, SpecError
 from ...foundation.files import check_apart, copy_directory, staged_directory
 from ...foundation.hashing import WITHOUT_ID
-from ...foundation.progress import Narrator, Report, Silence
+from ...foundation.progress import Report, Reporter, Silence
 from ...schemas.channels import (
     LABEL,
     NEGATIVE_HISTORY,
@@ -49,15 +49,15 @@ CHANNELS = (LABEL, USER_FEATURES, TARGET_ITEM_FEATURES, POSITIVE_HISTORY, NEGATI
 
 
 def users_to_samples(
-    dataset: DatasetDirectory, output: Path, narrator: Narrator, *, overwrite: bool = False
+    dataset: DatasetDirectory, output: Path, reporter: Reporter, *, overwrite: bool = False
 ) -> dict[str, int]:
     """Write the files that ``preprocess --layout samples`` would have written of the same log.
 
     ``output`` appears whole or not at all; returns the number of samples of each mapping.
     """
     check_apart(output, [dataset.path])
-    with staged_directory(output, overwrite=overwrite, say=narrator.say) as staged:
-        rows = write_samples(dataset, staged, narrator)
+    with staged_directory(output, overwrite=overwrite, say=reporter.say) as staged:
+        rows = write_samples(dataset, staged, reporter)
         _copy_fitted(dataset.path, staged)
     return rows
 
@@ -79,7 +79,7 @@ class SamplesTranscoder:
     """
 
     dataset: DatasetDirectory
-    narrator: Narrator = field(default_factory=Silence)
+    reporter: Reporter = field(default_factory=Silence)
     seed: int | None = None
     """Of the draws; None for that of the dataset's workflow, or the one that is usual."""
 
@@ -99,13 +99,13 @@ class SamplesTranscoder:
             of_items[name][np.asarray(table[ID])] = np.asarray(table[name])
         user, *others = self.dataset.channels[USER_FEATURES]
         of_users = {n: np.full(self._largest(user) + 1, -1, np.int64) for n in others}
-        with self.narrator.phase("reading samples", total) as report:
+        with self.reporter.phase("reading samples", total) as report:
             known = list(of_users.values()), list(of_items.values())
             samples = Samples(self.dataset, *known, report)
-        with self.narrator.phase("comparing histories", total) as report:
+        with self.reporter.phase("comparing histories", total) as report:
             histories = UserHistories(samples, report)
         layout = replace(layout, negatives_per_positive=histories.negatives_per_positive)
-        with staged_directory(output, overwrite=overwrite, say=self.narrator.say) as staged:
+        with staged_directory(output, overwrite=overwrite, say=self.reporter.say) as staged:
             _copy_fitted(source, staged)
             completed = self._completed(table, samples, of_items)
             if completed is not table:
@@ -114,9 +114,9 @@ class SamplesTranscoder:
             features |= {name: ids[histories.users] for name, ids in of_users.items()}
             written = _write_histories(histories, features, layout, staged)
             write_documents(staged, _users_spec(spec, layout, written))
-            with self.narrator.phase("drawing negatives", total) as report:
+            with self.reporter.phase("drawing negatives", total) as report:
                 is_same = _have_the_same(DatasetDirectory.open(staged), samples, report)
-        self.narrator.say(self._summary(histories, layout, is_same))
+        self.reporter.say(self._summary(histories, layout, is_same))
         counts = np.bincount(samples.mapping, minlength=len(samples.mappings))
         return dict(zip(samples.mappings, counts.tolist(), strict=True))
 
@@ -202,7 +202,7 @@ class SamplesTranscoder:
                     ", of which negatives are drawn. No row has it, nor has a table of items."
                 )
             if unknown.any():
-                self.narrator.say(
+                self.reporter.say(
                     f"{unknown.sum():,} items are in no row: they get {name} 1, and no sample has "
                     "them."
                 )

@@ -254,11 +254,11 @@ class ShardedLookup:
         """Return the vectors of the distinct ids of each table."""
         size = self.ranks.size
         kind = tf.int64 if any(a.ids[0].dtype == tf.int64 for a in asked) else tf.int32
-        wanted = [[tf.cast(one.ids[rank], kind) for one in asked] for rank in range(size)]
-        sent = tf.stack([[tf.size(part) for part in parts] for parts in wanted])
+        ids_of_ranks = [[tf.cast(one.ids[rank], kind) for one in asked] for rank in range(size)]
+        sent = tf.stack([[tf.size(part) for part in parts] for parts in ids_of_ranks])
         received = exchange_counts(sent, f"{name}_counts", self.ranks)
         ids = exchange(
-            tf.concat([part for parts in wanted for part in parts], 0),
+            tf.concat([part for parts in ids_of_ranks for part in parts], 0),
             tf.reduce_sum(sent, 1),
             tf.reduce_sum(received, 1),
             f"{name}_ids",

@@ -36,16 +36,16 @@ def command(dataset_dir: Path, feature_spec: str, largest_auc: float, as_json: b
     never trained, constant columns, users without history. Ends with 0 where all is well, with 1
     where something was found, with 2 where the dataset cannot be read.
     """
-    from ....foundation.progress import Narrator, Silence, Terminal
+    from ....foundation.progress import Reporter, Silence, Terminal
     from ....schemas.dataset import DatasetDirectory
     from ....workflows.checks.check_dataset import DatasetCheck
 
     settle_for_tables()
     dataset = DatasetDirectory.open(dataset_dir, feature_spec=feature_spec)
-    narrator: Narrator = Terminal()
+    reporter: Reporter = Terminal()
     if as_json:
-        narrator = Silence()
-    check = DatasetCheck(dataset, Bounds(feature_auc=largest_auc), narrator)
+        reporter = Silence()
+    check = DatasetCheck(dataset, Bounds(feature_auc=largest_auc), reporter)
     findings = check.run()
     problems = [finding for finding in findings if finding.problem]
     if as_json:

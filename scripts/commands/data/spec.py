@@ -88,11 +88,11 @@ def _features(spec: FeatureSpec, domains: dict[str, str]) -> list[tuple[str, ...
 def _sources(spec: FeatureSpec) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for mapping, chunks in spec.source_spec.items():
-        for place, chunk in enumerate(chunks):
+        for index, chunk in enumerate(chunks):
             is_all = set(chunk.features) == set(spec.feature_spec)
             features = f"all {len(chunk.features)}" if is_all else ", ".join(chunk.features)
             first = chunk.files[0] if chunk.files else "-"
-            shown = mapping if place == 0 else ""
+            shown = mapping if index == 0 else ""
             rows.append((shown, chunk.type, str(len(chunk.files)), first, features))
     return rows
 

@@ -107,7 +107,7 @@ def criteo(
 
     started = time.monotonic()
     with staged_directory(output, overwrite=overwrite, say=click.echo) as directory:
-        clicked = synthesize_days(directory, planted, days, compress=compress, narrator=Terminal())
+        clicked = synthesize_days(directory, planted, days, compress=compress, reporter=Terminal())
     rows = days * planted.rows_per_day
     click.echo(
         f"{output}: {rows:,} rows of {days} days, {clicked / rows:.1%} of them clicked, in "

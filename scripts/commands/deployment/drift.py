@@ -102,7 +102,7 @@ def command(
         dataset.stored_files(mapping)
     drift = Drift(mapping, rows, names, bounds, Terminal())
     found = drift.compare(datasets[0], requests or datasets[1], reference_scores, new_scores)
-    page = write_drift(output, found.findings, bounds, found.facts, found.curves)
+    page = write_drift(output, found.findings, bounds, found.metadata, found.curves)
     click.echo(text_table(HEAD, rows_of(found.findings)))
     for sentence in found.notes:
         click.echo(sentence)

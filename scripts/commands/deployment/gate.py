@@ -97,13 +97,13 @@ def command(
     if not scored.has_users:
         say(f"{dataset.path} has no column that identifies users: rows are drawn instead.")
     gate = judge(scored, rules, terminal)
-    facts = {
+    metadata = {
         **origins,
         "dataset": {
             "path": str(dataset.path), "fingerprint": fingerprint(dataset), "mapping": mapping
         },
     }  # fmt: skip
-    page = write_gate(output, gate, facts, scored.long_from)
+    page = write_gate(output, gate, metadata, scored.long_from)
     click.echo(text_table(HEAD, rows_of(gate)))
     for reason in gate.reasons:
         click.echo(reason)

@@ -101,15 +101,15 @@ def command(
     reviews = find_text_file(amazon_dataset_path, reviews_file_name)
     metadata = find_text_file(amazon_dataset_path, metadata_file_name)
     counts = [n for n in (metadata_loader_n_proc, review_loader_num_workers) if n is not None]
-    narrator = Terminal()
+    reporter = Terminal()
     with open_scheduler(scheduler, max(counts, default=None)) as workers:
         program = PreprocessLog(
             AmazonReviews(reviews),
             sample_rules,
             workers,
-            narrator,
+            reporter,
             on_bad_rows,
-            lambda: read_categories(metadata, workers, narrator, on_bad_rows),
+            lambda: read_categories(metadata, workers, reporter, on_bad_rows),
             layout,
             earlier,
             fitted=workflow,

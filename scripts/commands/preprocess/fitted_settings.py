@@ -65,14 +65,14 @@ def columns_of(
         except MerlinSimError as error:  # without the file's features the columns can be
             raise MerlinSimError(f"{features_file}: {error}") from error
     for name, value in given.items():
-        wanted = getattr(fitted.columns, name)
+        known = getattr(fitted.columns, name)
         if name in LISTS:  # those that buckets made ids of were not given there
-            wanted = tuple(n for n in wanted if n not in fitted.columns.features.columns)
+            known = tuple(n for n in known if n not in fitted.columns.features.columns)
         if name == "features" and value is not None:
             value = replace(fitted.columns, features=value).features
-        if value not in (None, wanted):
+        if value not in (None, known):
             raise MerlinSimError(
-                f"{COLUMN_OPTIONS[name]}: expected {_in_words(wanted)}, as {directory} was fitted "
+                f"{COLUMN_OPTIONS[name]}: expected {_in_words(known)}, as {directory} was fitted "
                 f"on, got {_in_words(value)}. Leave the option out: workflow.json holds it."
             )
     return fitted.columns

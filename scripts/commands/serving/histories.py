@@ -95,14 +95,14 @@ def load(
         raise click.UsageError("Expected FILES of a log, or --dataset_dir: one of the two.")
     started = time.monotonic()
     bad: list[BadRows] = []
-    narrator = Terminal()
+    reporter = Terminal()
     if dataset is None:
         source = _log(files, columns, fitted)  # refused, if it is, before the store is made
-        pieces = read_log(source, on_bad_rows, bad, narrator)
+        pieces = read_log(source, on_bad_rows, bad, reporter)
     else:
         if fitted or any(columns.values()):
             raise click.UsageError("--dataset_dir knows its columns: leave the others out.")
-        pieces = read_dataset(dataset, narrator)
+        pieces = read_dataset(dataset, reporter)
     opened = open_store(store, keep=keep, create=True)
     rows = 0
     with opened.load(overwrite) as filling:

@@ -83,7 +83,7 @@ def command(
         output,
         on_bad_rows=on_bad_rows,
         overwrite=overwrite,
-        narrator=Terminal(),
+        reporter=Terminal(),
     )
     seconds = time.monotonic() - started
     if summary.bad_rows.count:

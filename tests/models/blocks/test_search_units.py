@@ -36,7 +36,7 @@ from merlin_sim.models.blocks.search.top_k_mask import top_k_mask
 from merlin_sim.models.options import PUBLISHED_SEARCHES
 
 
-def test_each_candidate_sees_the_places_before_its_end_and_not_one_more():
+def test_each_candidate_sees_the_positions_before_its_end_and_not_one_more():
     split, real = HistorySplit(3, 2), tf.constant([[False, *[True] * 7]])
     ids = tf.constant([[0, 1, 2, 3, 4, 5, 6, 7]])
     ends = tf.constant([[8, 6, 5, 1, 0]])

@@ -71,7 +71,7 @@ def reference(attention, candidate, history, mask, times, positions_ago):
 @pytest.mark.slow
 def test_it_is_the_papers_formulas_with_keys_and_without(given, monkeypatch):
     attention = make_attention(3, given)
-    # A place costs 2 x 8 x 8 products and 2 x 8 a candidate, or 2 x 2 heads x 8 a candidate.
+    # A position costs 2 x 8 x 8 products and 2 x 8 a candidate, or 2 x 2 heads x 8 a candidate.
     assert [attention.makes_keys(count, DIM) for count in (1, 8, 9, 1000)] == [0, 0, 1, 1]
     candidates, history, mask, times, positions_ago = (part.numpy() for part in given)
     gradients = []

@@ -190,7 +190,7 @@ def test_columns_as_merlins_loader_gives_them(built_with_numbers):
     for name in ("age", "price"):
         as_merlin[name] = rows[name][:, tf.newaxis]
     np.testing.assert_allclose(logits(as_merlin), logits(rows), atol=1e-6)
-    # A list's places do not matter, and zeros are none.
+    # A list's order does not matter, and zeros are none.
     left, right, twice = (
         {**rows, "genres": tf.constant([genres] * 4, tf.int64)}
         for genres in ([0, 3], [3, 0], [3, 3])

@@ -23,8 +23,8 @@ from merlin_sim.parallel.checkpoints.checkpoint_store import (
 
 
 def save(store, steps, auc=None):
-    facts = {"epoch": steps, "auc_of": "validation"}
-    return store.save(steps, facts, whole({"w": np.full(1000, steps, np.float32)}), auc)
+    metadata = {"epoch": steps, "auc_of": "validation"}
+    return store.save(steps, metadata, whole({"w": np.full(1000, steps, np.float32)}), auc)
 
 
 def test_the_newest_and_the_best_are_kept(tmp_path):
@@ -35,14 +35,14 @@ def test_the_newest_and_the_best_are_kept(tmp_path):
     assert store.names() == ["step-0000000012", "step-0000000004", "step-0000000002"]
     assert store.best() == "step-0000000002"
     newest = store.load()
-    assert (newest.facts["steps"], newest.facts["epoch"]) == (12, 12)
+    assert (newest.metadata["steps"], newest.metadata["epoch"]) == (12, 12)
     np.testing.assert_array_equal(newest.arrays["w"], np.full(1000, 12))
     # One can be named, also while it is replaced.
     path = directory / "step-0000000004"
-    assert CheckpointStore(path).load().facts["steps"] == 4
+    assert CheckpointStore(path).load().metadata["steps"] == 4
     path.rename(directory / "step-0000000004.replaced")
-    assert CheckpointStore(path).load().facts["steps"] == 4
-    assert store.load().facts["steps"] == 12
+    assert CheckpointStore(path).load().metadata["steps"] == 4
+    assert store.load().metadata["steps"] == 12
 
 
 def test_no_checkpoint_stops_with_a_message(tmp_path):
@@ -69,7 +69,7 @@ def test_a_full_disk_leaves_what_was_there(tmp_path, name):
     with pytest.raises(CheckpointError, match=f"written to {tmp_path}: No space left on device"):
         save(store, 2)
     gc.collect()  # nothing is left open that would complain when it goes
-    assert store.load().facts["steps"] == 1
+    assert store.load().metadata["steps"] == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-0000000001"]
 
 
@@ -89,7 +89,7 @@ def test_what_is_saved_stays_beside_damaged_ones_of_later_steps(tmp_path):
     (tmp_path / "step-0000000009" / "manifest.json").write_text("{")
     save(store, 5)
     save(store, 6)
-    assert store.load().facts["steps"] == 6
+    assert store.load().metadata["steps"] == 6
     assert store.names() == ["step-0000000009", "step-0000000006"]
 
 
@@ -105,7 +105,7 @@ def test_a_process_killed_at_any_call_leaves_a_whole_checkpoint(tmp_path):
         if saved == 0 and not store.names():
             continue
         checkpoint = store.load(said.append)
-        number = checkpoint.facts["number"]
+        number = checkpoint.metadata["number"]
         assert number in (saved, saved + 1) and not said, (note.stem, number, saved, said)
         assert (checkpoint.arrays["w"] == number).all()
         scored = {steps: auc for steps, auc in SAVES[:number] if auc is not None}
@@ -137,7 +137,7 @@ def test_the_directory_is_locked_while_it_is_written_or_read(tmp_path, monkeypat
         lock_tried(name)
     store = CheckpointStore(tmp_path)
     save(store, 1)
-    assert store.load().facts["steps"] == 1
+    assert store.load().metadata["steps"] == 1
     assert tried == names
 
 
@@ -148,13 +148,13 @@ def test_a_flipped_bit_of_any_byte_is_found(tmp_path, name):
     store.save(1, {"epoch": 1}, whole({"w": np.zeros(4, np.float32)}))
     path = store.save(2, {"epoch": 2}, whole({"w": np.ones(4, np.float32)})) / name
     content = path.read_bytes()
-    assert store.load().facts["steps"] == 2
+    assert store.load().metadata["steps"] == 2
     for index in range(len(content)):
         flipped = bytearray(content)
         flipped[index] ^= 1 << index % 8
         path.write_bytes(flipped)
         said = []
-        assert store.load(said.append).facts["steps"] == 1, index
+        assert store.load(said.append).metadata["steps"] == 1, index
         assert len(said) == 1 and "step-0000000002 is damaged" in said[0]
 
 
@@ -193,7 +193,7 @@ def test_a_file_that_is_none_falls_back_though_its_digest_is_right(tmp_path, nam
     (path / name).write_bytes(content)
     with_sums(path)
     said = []
-    assert store.load(said.append).facts["steps"] == 1
+    assert store.load(said.append).metadata["steps"] == 1
     assert len(said) == 1 and "step-0000000002 is " in said[0]
 
 
@@ -204,13 +204,13 @@ def test_digests_are_those_of_sha256sum(tmp_path):
 
 def test_what_lacks_something_needed_falls_back(tmp_path):
     def check(checkpoint):
-        if checkpoint.facts["steps"] == 2:
+        if checkpoint.metadata["steps"] == 2:
             raise CheckpointError("the second says too little.")
 
     store = CheckpointStore(tmp_path)
     save(store, 1)
     second = save(store, 2)
-    assert store.load(check=check).facts["steps"] == 1
+    assert store.load(check=check).metadata["steps"] == 1
     with pytest.raises(CheckpointError, match="says too little"):
         CheckpointStore(second).load(check=check)
 
@@ -228,7 +228,7 @@ def test_aucs_of_other_rows_do_not_compare(tmp_path):
 
 def chosen(directory, *step):
     said = []
-    return choose_checkpoint(directory, *step, say=said.append).facts["steps"], "\n".join(said)
+    return choose_checkpoint(directory, *step, say=said.append).metadata["steps"], "\n".join(said)
 
 
 @pytest.mark.parametrize(

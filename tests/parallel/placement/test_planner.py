@@ -60,7 +60,7 @@ def loads(plan, options: PlanOptions) -> list[int]:
 
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("ranks", [1, 2, 3, 8, 40])
-def test_every_number_is_in_one_place(cut, ranks):
+def test_every_number_is_on_one_rank(cut, ranks):
     options = PlanOptions(ranks, 64, "adam", cut=cut)
     tables = [Table("a", 1, 8), Table("b", 37, 8), Table("c", 1000, 24), Table("d", 5000, 16)]
     plan = make_plan(tables, options)

@@ -251,7 +251,7 @@ def test_an_optimizer_is_found_by_its_published_name_or_is_the_one_given():
 
 
 @pytest.mark.parametrize("every_row", [False, True])
-def test_held_rows_move_by_a_part_whether_all_are_looked_at_or_those_of_the_batch(every_row):
+def test_scaled_rows_move_by_a_part_whether_all_are_looked_at_or_those_of_the_batch(every_row):
     table = tf.Variable(tf.ones([5, 1]))
     gradient = tf.IndexedSlices(tf.fill([4, 1], 1.0), tf.constant([4, 0, 0, 2]), [5, 1])
     sgd = SGD(1.0)

@@ -110,9 +110,9 @@ def test_of_few_users_nothing_is_known():
 
 
 def test_what_is_written_reports_all(tmp_path):
-    facts = {"challenger": {"path": "a"}, "current": {"path": "b"}, "dataset": {"path": "c"}}
+    metadata = {"challenger": {"path": "a"}, "current": {"path": "b"}, "dataset": {"path": "c"}}
     gate = judged(scored(2.0, 0))
-    page = write_gate(tmp_path / "out", gate, facts, 50)
+    page = write_gate(tmp_path / "out", gate, metadata, 50)
     document = json.loads((tmp_path / "out/gate.json").read_text())
     require_own_digest(tmp_path / "out/gate.json")
     assert document["passed"] is False and document["reasons"] == gate.reasons

@@ -25,7 +25,7 @@ EVENT = {"user": "", "candidates": []}
 
 
 class Triton(Answers):
-    """Is ready, and scores a candidate by its place."""
+    """Is ready, and scores a candidate by its index."""
 
     def do_POST(self):
         asked = json.loads(self.body())

@@ -37,8 +37,8 @@ class LightModel:
     def probe(self):
         return {"ids": np.zeros(1)}
     def take(self, requests, reply):
-        for place in range(len(requests)):
-            reply(place, {})
+        for index in range(len(requests)):
+            reply(index, {})
     def close(self):
         pass
 """

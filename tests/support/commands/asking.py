@@ -15,7 +15,7 @@ class Asking(threading.Thread):
         ask: Gives the version that answers an event, and its score.
         events: Of one candidate each.
         expected: Their scores, by version.
-        first: The place of the event before the first.
+        first: The index of the event before the first.
     """
 
     def __init__(self, ask, events, expected, first=0) -> None:

@@ -11,12 +11,12 @@ from merlin_sim.serving.servable import write_manifest
 
 
 def write_hollow_servable(directory: Path, model: str, **checkpoint: int) -> Path:
-    """Write a servable whose model is a text, with facts of its checkpoint."""
+    """Write a servable whose model is a text, with metadata of its checkpoint."""
     (directory / "model").mkdir(parents=True)
     (directory / "model/saved_model.pb").write_text(model)
     write_documents(directory, sim_spec(["train.parquet"], ["test.parquet"]))
     columns = ["who", "thing", "kind", "thing_seen", "kind_seen"]
-    facts = {
+    metadata = {
         "request": {"of": "events", "columns": columns, "numbers": None},
         "model": {"type": "din", "options": {}, "precision": "float32"},
         "checkpoint": {
@@ -27,5 +27,5 @@ def write_hollow_servable(directory: Path, model: str, **checkpoint: int) -> Pat
         },
         "histories": "ragged",
     }
-    write_manifest(directory, facts)
+    write_manifest(directory, metadata)
     return directory

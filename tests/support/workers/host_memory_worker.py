@@ -36,7 +36,7 @@ from merlin_sim.parallel.steps.loss_scale import LossScale  # noqa: E402
 from merlin_sim.parallel.steps.optimizers import make_optimizer  # noqa: E402
 from merlin_sim.parallel.steps.train_step import TrainStep  # noqa: E402
 from merlin_sim.schemas.dataset import DatasetDirectory  # noqa: E402
-from merlin_sim.training.checkpoints.run_state import RunFacts, RunState  # noqa: E402
+from merlin_sim.training.checkpoints.run_state import RunMetadata, RunState  # noqa: E402
 from merlin_sim.training.evaluation.prediction import Predictor  # noqa: E402
 
 OPTIMIZERS = ("adagrad", "lazy_adam")
@@ -58,8 +58,8 @@ def make_state(optimizer: str, memory: int | None) -> RunState:
     with sharded_tables(plan, Ranks()):
         model = build_model("dlrm", schema, **OPTIONS)
     made = make_optimizer(optimizer, model.trainable_variables, 0.05)
-    facts = RunFacts("dlrm", {}, optimizer, "data", False, {})
-    return RunState(model, made, LossScale(False), facts)
+    metadata = RunMetadata("dlrm", {}, optimizer, "data", False, {})
+    return RunState(model, made, LossScale(False), metadata)
 
 
 def train(optimizer: str, memory: int | None, folder: Path) -> dict[str, object]:
@@ -75,8 +75,8 @@ def train(optimizer: str, memory: int | None, folder: Path) -> dict[str, object]
     ran = context.export_run_metadata()
     context.disable_run_metadata()
     store = CheckpointStore(folder / f"{optimizer}-{memory}")
-    facts, parts = state.to_checkpoint()
-    store.save(STEPS, facts, parts)
+    metadata, parts = state.to_checkpoint()
+    store.save(STEPS, metadata, parts)
     again = make_state(optimizer, memory)
     again.restore(store.load())
     tables = {name: state.variables[name] for name in table_names(state.model)}

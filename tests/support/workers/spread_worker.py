@@ -29,7 +29,7 @@ from merlin_sim.parallel.ranks import collectives
 from merlin_sim.parallel.steps.loss_scale import LossScale
 from merlin_sim.parallel.steps.optimizers import make_optimizer
 from merlin_sim.parallel.steps.train_step import TrainStep
-from merlin_sim.training.checkpoints.run_state import RunFacts, RunState, save_together
+from merlin_sim.training.checkpoints.run_state import RunMetadata, RunState, save_together
 from merlin_sim.training.evaluation.metrics import AUC
 
 ROWS = (3, 50, 200)
@@ -88,8 +88,8 @@ def train(case: Case, ranks: Ranks, folder: Path) -> dict[str, list[float]]:
     with sharded_tables(plan, ranks):
         model = build_model("dlrm", schema, **OPTIONS)
     optimizer = make_optimizer(case.optimizer, model.trainable_variables, 0.05)
-    facts = RunFacts("dlrm", {}, case.optimizer, "data", False, {})
-    state = RunState(model, optimizer, LossScale(False), facts)
+    metadata = RunMetadata("dlrm", {}, case.optimizer, "data", False, {})
+    state = RunState(model, optimizer, LossScale(False), metadata)
     step = TrainStep(model, optimizer, state.loss_scale, ranks, own=own_variables(model))
     train_on, losses = on_batches(step), []
     for columns, labels, _ in batches(ranks):

@@ -16,7 +16,7 @@ from merlin_sim.parallel.steps.optimizers import make_optimizer
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.schemas.fingerprint import fingerprint
 from merlin_sim.schemas.known_keys import note_of
-from merlin_sim.training.checkpoints.run_state import RATE, RunFacts, RunState
+from merlin_sim.training.checkpoints.run_state import RATE, RunMetadata, RunState
 from merlin_sim.training.checkpoints.warm_start import WarmStart
 
 UNTRAINED = 4
@@ -34,10 +34,10 @@ def make_state(dataset, optimizer="adam", family="din", **changes):
     model = build_model(family, dataset.schema, **options)
     made = make_optimizer(optimizer, model.trainable_variables, 0.01)
     note = note_of(dataset).to_dict()
-    facts = RunFacts(
+    metadata = RunMetadata(
         family, model.options.to_dict(), optimizer, fingerprint(dataset), False, {"seed": 1}, note
     )
-    return RunState(model, made, LossScale(False), facts)
+    return RunState(model, made, LossScale(False), metadata)
 
 
 def save(state, directory):
@@ -127,10 +127,10 @@ def test_what_cannot_be_begun_with_is_refused(datasets, tmp_path):
     grown = save(make_state(datasets["grown"]), tmp_path / "grown")
     assert "its ids should end at 69 or later" in refused(grown, datasets["old"])
     # Options that are newer than a checkpoint have their defaults.
-    del old.facts["model_options"]["history_counts"]
+    del old.metadata["model_options"]["history_counts"]
     WarmStart(make_state(datasets["old"]), datasets["old"], "mean").restore(old)
     said = refused(old, datasets["old"], history_counts=True)
     assert "`history_counts` should be the checkpoint's, false" in said
     for ids in ({}, {"domains": {"thing": 7}, "fitted": None}):
-        old.facts["ids"] = ids
+        old.metadata["ids"] = ids
         assert "ids: expected a note of what ids mean" in refused(old, datasets["grown"])

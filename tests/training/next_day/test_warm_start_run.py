@@ -60,14 +60,14 @@ def test_a_run_goes_on_with_grown_and_old_data_and_is_resumed_within_an_epoch(
     whole = run(config)
     lines = [json.loads(line) for line in (tmp_path / "log.json").read_text().splitlines()]
     (begin,) = [entry for entry in lines if entry["type"] == "warm_start"]
-    before = CheckpointStore(first.save_checkpoint_path).load().facts["steps"]
+    before = CheckpointStore(first.save_checkpoint_path).load().metadata["steps"]
     assert begin["new_rows"] == MORE and begin["step"] == before == 6
     assert [entry["epoch"] for entry in lines if entry["type"] == "epoch"] == [1, 2]
     assert lines[-1]["step"] == before + 2 * 8  # 240 rows, 30 of them in each batch
     assert "model_type: din" in (tmp_path / "config.yaml").read_text()
     within = tmp_path / "checkpoints/step-0000000017"
     old = fingerprint(DatasetDirectory.open(keyed / "old"))
-    assert replayed_dataset(CheckpointStore(within).load().facts) == old
+    assert replayed_dataset(CheckpointStore(within).load().metadata) == old
     parts = {"results_dir": tmp_path / "parts", "save_checkpoint_path": None}
     resumed = dataclasses.replace(config, load_checkpoint_path=within, **parts)
     with pytest.raises(MerlinSimError, match="it lies within an epoch, whose order of rows"):

@@ -191,4 +191,4 @@ def test_a_full_checkpoint_directory(config, begun, tmp_path):
         run(config(load_checkpoint_path=saved, keep_checkpoints=9))
     names = [f"step-000000000{step}" for step in (2, 4, 5)]
     assert sorted(path.name for path in saved.glob("*step*")) == names
-    assert CheckpointStore(saved).load().facts["epoch"] == 1
+    assert CheckpointStore(saved).load().metadata["epoch"] == 1

@@ -51,8 +51,8 @@ def test_a_run_logs_the_published_keys_and_keeps_its_facts(trained):
     assert {"time_to_train", "test_auc", "throughput"} <= set(entries(results, "result")[0])
     assert result["test_auc"] == epochs[-1]["test_auc"]
     assert_summaries(results / "tensorboard", steps, epochs)
-    facts = json.loads((results / "run.json").read_text())
-    assert facts["dataset"]["fingerprint"] and facts["tensorflow"] and facts["ranks"] == 1
+    metadata = json.loads((results / "run.json").read_text())
+    assert metadata["dataset"]["fingerprint"] and metadata["tensorflow"] and metadata["ranks"] == 1
     assert (results / "config.yaml").read_text().count("lr: 0.01") == 1
     evaluation = json.loads((results / "evaluation.json").read_text())
     assert evaluation["rows"] == 101
@@ -143,9 +143,9 @@ def test_a_run_that_stops_twice_and_loses_a_checkpoint_is_the_one_that_nothing_s
     results, (folder, uninterrupted) = tmp_path / "results", trained
     shutil.copytree(folder / "saved", tmp_path / "saved")
     newest = tmp_path / "saved/step-0000000010"
-    facts = json.loads((newest / "manifest.json").read_text())
-    del facts["model_options"]
-    write_checkpoint(newest, facts, whole({"w": np.zeros(1)}))
+    metadata = json.loads((newest / "manifest.json").read_text())
+    del metadata["model_options"]
+    write_checkpoint(newest, metadata, whole({"w": np.zeros(1)}))
     bare = {"model_type": None, "model_options": {"embedding_dim": 4}}
     goes_on = {**bare, "load_checkpoint_path": tmp_path / "saved"}
     run(config(**goes_on, max_steps=7))

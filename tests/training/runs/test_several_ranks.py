@@ -320,7 +320,7 @@ def test_statistics_that_move_on_each_rank_are_averaged_where_they_are_scored_an
 
 def test_a_warm_start_has_what_was_learned_from_its_first_step(datasets, alone):
     learned = CheckpointStore(datasets["first"]).load()
-    assert learned.facts["steps"] == 6
+    assert learned.metadata["steps"] == 6
     arrays = CheckpointStore(alone.folder / "warm start/saved").load().arrays
     assert int(arrays["optimizer/iterations"]) == 7
     names = [n for n in learned.arrays if n.startswith("body") and n.endswith(("kernel", "bias"))]

@@ -100,8 +100,10 @@ def test_chance_alone_is_called_noise_in_nineteen_of_twenty_comparisons():
 
 def result(name, seed, dataset="abc", **options):
     config = {"seed": seed, "results_dir": f"/tmp/{name}", "epochs": 2, **options}
-    facts = {"ranks": 1, "dataset": {"fingerprint": dataset}}
-    return RunResults(name, Path(name), [], [], {"test_auc": 0.5 + seed / 100}, {}, config, facts)
+    metadata = {"ranks": 1, "dataset": {"fingerprint": dataset}}
+    return RunResults(
+        name, Path(name), [], [], {"test_auc": 0.5 + seed / 100}, {}, config, metadata
+    )
 
 
 def test_runs_that_differ_in_their_seed_are_one_setting():

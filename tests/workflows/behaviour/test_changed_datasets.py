@@ -1,4 +1,4 @@
-"""Datasets that somebody changed: what cannot be of a fitted workflow is refused by its place."""
+"""Datasets that somebody changed: what cannot be of a fitted workflow is refused by its row."""
 
 from __future__ import annotations
 

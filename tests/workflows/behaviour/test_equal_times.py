@@ -172,7 +172,7 @@ def test_a_fitted_workflow_gives_the_same_samples(made):
     assert (rules.equal_times, rules.fit_on) == ("unknown", "all")
 
 
-def test_a_part_validates_unless_told_otherwise(preprocess_log, files):
+def test_a_part_validates_unless_set_otherwise(preprocess_log, files):
     log = basket_log()
 
     def parts(output, *options):

@@ -112,7 +112,7 @@ def test_an_encoding_that_leaks_would_show_and_ours_tells_nothing(log, dataset):
         assert abs(auc(rows["label"].to_numpy(), rows[name].to_numpy()) - 0.5) < 0.03, name
 
 
-def test_each_sample_is_told_what_came_before_it_and_nothing_else(log, dataset):
+def test_each_sample_has_what_came_before_it_and_nothing_else(log, dataset):
     train, rows = (raw_rows(dataset, mapping) for mapping in ("train", "test"))
     prior = log["clicked"].mean()
     assert len(rows) == 60
@@ -191,7 +191,7 @@ def test_a_later_log_gets_what_was_fitted_and_counts_its_days_from_there(
         np.testing.assert_array_equal(made.loc[stored.index, name], stored[name])
 
 
-def test_no_row_is_told_what_counted_it(log, run, dataset):
+def test_no_row_has_what_counted_it(log, run, dataset):
     """What a dataset counted holds its own rows' labels: they are refused on every way in."""
     with pytest.raises(MerlinSimError, match=r"(1,\d{3}) of \1 interactions .* fit anew"):
         run("again", "--fitted", dataset)
@@ -265,7 +265,7 @@ lifetime_counts: [what, brand]
         run("by fitted", "--counts", "--fitted", dataset)
 
 
-def test_a_brand_that_first_stands_in_a_row_that_tests_is_told_nothing(log, run):
+def test_a_brand_that_first_stands_in_a_row_that_tests_has_no_numbers(log, run):
     """It was not fitted, so it has no id; days are those of the whole log whatever was fitted."""
     fitted = log.drop(log.groupby("who").tail(2).index)
     last = log.groupby("who").tail(1)

@@ -279,8 +279,8 @@ def test_a_vector_of_another_length_is_not_fed(dataset, tmp_path):
     table = pq.read_table(path)
     rows = table["look_trgt"].to_pylist()
     rows[7] = [0.5] * 3
-    place = table.column_names.index("look_trgt")
-    table = table.set_column(place, "look_trgt", pa.array(rows, pa.list_(pa.float32())))
+    index = table.column_names.index("look_trgt")
+    table = table.set_column(index, "look_trgt", pa.array(rows, pa.list_(pa.float32())))
     pq.write_table(table, path)
     opened = DatasetDirectory.open(copied)
     feed = open_loader(opened, "test", ["label", "look_trgt"], 16, Ranks())
