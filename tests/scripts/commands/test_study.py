@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -180,6 +182,36 @@ def test_a_study_that_is_stopped_and_killed_goes_on_where_it_was(
 
 NO_VALIDATION = {"trials": 1, "space": {"lr": [0.1]}}
 DROPOUT = {"trials": 1, "space": {"dropout_rate": {"low": 0.1, "high": 2.0}}}
+
+
+@pytest.mark.slow
+def test_processes_share_the_runs_of_a_study(write, warm_trials, tmp_path):
+    path = write(seeds=3)
+    words = [str(BIN / "merlin-sim"), "study", str(path), "--results_dir", str(tmp_path / "out")]
+    with Started(words, tmp_path / "log") as started:
+        while "starts" not in started.log.read_text():
+            assert started.process.poll() is None
+            time.sleep(0.1)
+        here = in_process.answer(*words[1:])
+        assert here.returncode == 0, here.stderr
+        assert started.wait(280) == 0
+    there = re.findall(r"(seed \d): starts", started.log.read_text())
+    assert (
+        there and warm_trials and sorted([*there, *warm_trials]) == [f"seed {n}" for n in (1, 2, 3)]
+    )
+    assert "3 ended of 3" in (tmp_path / "out/report/study.md").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.horovod
+def test_a_study_scales_over_ranks(write, warm_trials, tmp_path):
+    options = {"benchmark": True, "benchmark_steps": 3, "benchmark_warmup_steps": 1}
+    path = write(options=options, grid={"ranks": [2]}, measures=["throughput"])
+    done = in_process.answer("study", path, "--results_dir", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    results = tmp_path / "out" / "trials" / "ranks-2" / "small-seed-1"
+    assert json.loads((results / "run.json").read_text())["ranks"] == 2
+    assert entries(results, "benchmark")[0]["throughput"] > 0
 
 
 @pytest.mark.parametrize(

@@ -22,12 +22,12 @@ from triton_calls import post
 
 from merlin_sim.serving.histories.open_store import open_store
 from merlin_sim.serving.settings import ServerOptions
+from merlin_sim.serving.triton.serve import Server
 
 pytest.importorskip("pytriton")
 pytest.importorskip("tritonclient.grpc")
 import grpc  # noqa: E402
 import tritonclient.grpc as triton  # noqa: E402
-from triton_stand_in import StandIn  # noqa: E402
 from tritonclient.utils import InferenceServerException  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -58,9 +58,9 @@ def server(servable, certificate, tmp_path_factory):
     token.write_text(f"{TOKEN}\n")
     options = ServerOptions(
         "0.0.0.0", http_port=0, grpc_port=0, metrics_port=0, token_file=token, standby=False,
-        tls_certificate=certificate[0], tls_key=certificate[1],
+        tls_certificate=certificate[0], tls_key=certificate[1], start_timeout=400,
     )  # fmt: skip
-    with StandIn(servable, options).plays("serve") as running:
+    with Server(servable, options) as running:
         yield running
 
 
@@ -90,7 +90,7 @@ def test_without_a_token_nothing_is_answered_but_whether_it_is_ready(server, cer
         for headers in ({}, {"authorization": "Bearer wrong"}):
             with pytest.raises(InferenceServerException, match="Bearer TOKEN"):
                 client.infer("events", [tensor], headers=headers)
-        client.infer("events", [tensor], headers=ALLOWED)
+        assert client.infer("events", [tensor], headers=ALLOWED).as_numpy("scores").size == 1
         with pytest.raises(InferenceServerException, match="not allowed"):
             client.unload_model("events", headers=ALLOWED)
 
@@ -108,6 +108,9 @@ def test_nothing_is_answered_without_encryption_nor_over_grpc_to_other_machines(
     }
     assert listening[server.http_port] == "0.0.0.0"
     assert listening[server.grpc_port].removeprefix("::ffff:") == "127.0.0.1"
+    tree = psutil.Process(server.replicas.active.process.pid)
+    for process in (tree, *tree.children(recursive=True)):  # Triton listens on sockets in a folder
+        assert not process.net_connections("tcp")
 
 
 def test_a_stores_password_is_nowhere_to_be_read(servable, events, tmp_path):

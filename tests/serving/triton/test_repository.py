@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import json
-import runpy
-import sys
+import os
+import socket
+import urllib.request
+from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from held_server import until
+from triton_calls import infer
 
 from merlin_sim.serving.limits import Limits
+from merlin_sim.serving.servable import Servable
 from merlin_sim.serving.signatures import one_user_batch
+from merlin_sim.serving.triton.replicas import MOST_STARTS
 from merlin_sim.serving.triton.repository import (
     TEXT,
     TritonModel,
     TritonTensor,
     write_stock_repository,
 )
+from merlin_sim.serving.triton.triton_process import OwnProcess, copy_backends, find_triton
 
 model_config = pytest.importorskip("tritonclient.grpc.model_config_pb2")
 text_format = pytest.importorskip("google.protobuf.text_format")
+from tritonclient.utils import InferenceServerException  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -90,60 +97,76 @@ def test_a_config_is_read_as_it_was_meant():
     assert parsed.parameters["é"].string_value == "ü"
 
 
-class Error(Exception):
-    """A refusal as Triton's Python backend has it."""
-
-    INVALID_ARG = 3
-
-
-class Given(NamedTuple):
-    """A tensor as Triton's Python backend gives it."""
-
-    named: str
-    value: np.ndarray
-
-    def name(self):
-        return self.named
-
-    def as_numpy(self):
-        return self.value
-
-
-@pytest.fixture
-def workflow(repository, configs, monkeypatch):
-    """Ask the model of the repository, whose Triton is stood in for."""
-    backend = SimpleNamespace(
-        Tensor=lambda name, value: (name, value),
-        InferenceResponse=lambda outputs, error=None: error or dict(outputs),
-        TritonError=Error,
-        TRITONSERVER_RESPONSE_COMPLETE_FINAL=1,
-    )
-    monkeypatch.setitem(sys.modules, "triton_python_backend_utils", backend)
-    found = runpy.run_path(str(repository / "workflow" / "1" / "model.py"))
-    parameters = configs["workflow"].parameters
-    config = {name: {"string_value": one.string_value} for name, one in parameters.items()}
-    where = {"model_repository": str(repository / "workflow"), "model_version": "1"}
-    model = found["TritonPythonModel"]()
-    model.initialize({**where, "model_config": json.dumps({"parameters": config})})
-
-    def ask(*texts):
-        asked = (Given("event", np.array([text.encode()], object)) for text in texts)
-        return model.execute([SimpleNamespace(inputs=lambda one=one: [one]) for one in asked])
-
-    return ask
+@pytest.fixture(scope="module")
+def triton_with_workflow(repository, tmp_path_factory):
+    """The bundled server with what it can load of the repository: it has no TensorFlow backend."""
+    pytest.importorskip("pytriton")
+    files = tmp_path_factory.mktemp("bundled")
+    triton = find_triton()
+    flags = {
+        "model-repository": repository,
+        "backend-directory": copy_backends(triton, files / "b"),
+    }
+    flags["backend-config"] = f"python,shm-region-prefix-name=test-repository-{os.getpid()}"
+    flags |= {"model-control-mode": "explicit", "load-model": "workflow", "log-info": "false"}
+    flags |= {f"{name}-address": "127.0.0.1" for name in ("http", "grpc")}
+    ports = {}
+    with ExitStack() as stack:
+        for name in ("http", "grpc"):
+            # Held while the server listens there too: nobody else can be given it meanwhile.
+            held = stack.enter_context(socket.socket())
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            held.bind(("127.0.0.1", 0))
+            ports[f"{name}_port"] = held.getsockname()[1]
+            flags |= {f"{name}-port": ports[f"{name}_port"], f"reuse-{name}-port": "true"}
+        words = [f"--{k}={v}" for k, v in flags.items()]
+        command = [str(triton / "bin" / "tritonserver"), *words, "--allow-metrics=false"]
+        url = f"http://127.0.0.1:{ports['http_port']}/v2/models/workflow/ready"
+        process = stack.enter_context(ended_at_last(command))
+        for _ in range(MOST_STARTS):
+            until(lambda process=process: process.code() is not None or answers(url))
+            if (process.code() or 0) >= 0:
+                break
+            # A signal ended it: its Python backend does that now and then on a loaded machine.
+            process = stack.enter_context(ended_at_last(command))
+        assert process.code() is None
+        yield SimpleNamespace(**ports)
 
 
-def test_the_workflow_part_stands_by_itself(repository, configs, workflow, events, encoder):
+@contextmanager
+def ended_at_last(command):
+    """A server that has been started."""
+    process = OwnProcess(command, None, 100.0)
+    try:
+        yield process
+    finally:
+        process.end()
+
+
+def answers(url):
+    try:
+        with urllib.request.urlopen(url, timeout=60) as response:
+            return response.status == 200
+    except OSError:
+        return False
+
+
+@pytest.mark.slow
+def test_the_workflow_part_stands_by_itself_in_the_bundled_server(
+    repository, configs, triton_with_workflow, events, encoder
+):
     parameters = configs["workflow"].parameters
     part = repository / "workflow" / "1" / parameters["servable"].string_value
+    assert Servable.open(part, with_model=False).vocabulary("item_id") is not None
     assert not (part / "model").exists()
     assert parameters["max_candidates"].string_value == "500"
     assert parameters["max_history"].string_value == "600"
     event = {**events[0], "candidates": [e["candidates"][0] for e in events[:5]]}
-    found, refused = workflow(json.dumps(event), '{"user_id": "u"}')
-    expected = one_user_batch(encoder.encode(encoder.parse(event)), encoder.columns)
-    assert set(found) == set(expected)
-    for name, values in expected.items():
-        assert (found[name].dtype, found[name].tolist()) == (values.dtype, values.tolist())
-    message, kind = refused.args
-    assert kind == Error.INVALID_ARG and "expected the keys 'history', 'candidates'" in message
+    encoded = encoder.encode(encoder.parse(event))
+    text = np.array([json.dumps(event)], object)
+    for name, expected in one_user_batch(encoded, encoder.columns).items():
+        found = infer(triton_with_workflow, "grpc", "workflow", {"event": text}, name)
+        assert (found.dtype, found.tolist()) == (expected.dtype, expected.tolist())
+    with pytest.raises(InferenceServerException, match="expected the keys 'history', 'candidates'"):
+        bad = np.array(['{"user_id": "u"}'], object)
+        infer(triton_with_workflow, "http", "workflow", {"event": bad}, "user_id")

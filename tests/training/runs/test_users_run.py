@@ -20,6 +20,14 @@ from merlin_sim.training.runs.run_config import RunConfig
 
 pytestmark = pytest.mark.slow
 
+SIM = {
+    "embedding_dim": 4,
+    "stage_one_mlp_dims": (8,),
+    "stage_two_mlp_dims": (8, 4),
+    "aux_mlp_dims": (6,),
+    "long_seq_length": 4,
+    "top_k": 2,
+}
 LENGTHS = np.random.default_rng(0).integers(2, 25, 40).tolist()
 SAMPLES = 2 * sum(length - 2 for length in LENGTHS)
 """Of train: a negative and a positive for each position but the first and the last."""
@@ -59,32 +67,39 @@ def whole(users, tmp_path_factory):
     return run_whole(users, tmp_path_factory.mktemp("whole"), evals_per_epoch=2)
 
 
+def assert_goes_on(users, whole, results, step, **options):
+    """From a step on it ends as the run that was not stopped; returns where it began."""
+    directory, ended = whole
+    middle = {"load_checkpoint_path": directory / f"step-{step:010}"}
+    resumed = run(config_of(users, results, **middle, **options))
+    assert resumed["test_auc"] == ended["test_auc"]
+    after = {at: x for at, x in losses(directory / "results").items() if at > step}
+    assert after and losses(results) == after
+    epochs = entries(directory / "results", "epoch"), entries(results, "epoch")
+    assert epochs[0][-1]["train_auc"] == epochs[1][-1]["train_auc"]
+    return middle
+
+
 def test_a_run_that_goes_on_within_an_epoch_ends_as_one_that_was_not_stopped(
     users, whole, tmp_path
 ):
-    directory, ended = whole
-    assert len(entries(directory / "results", "evaluation")) == 2
-    options = {"evals_per_epoch": 2, "load_checkpoint_path": directory / "step-0000000012"}
-    resumed = run(config_of(users, tmp_path, **options))
-    assert resumed["test_auc"] == ended["test_auc"]
-    after = {step: x for step, x in losses(directory / "results").items() if step > 12}
-    assert after and losses(tmp_path) == after
-    epochs = entries(directory / "results", "epoch"), entries(tmp_path, "epoch")
-    assert epochs[0][-1]["train_auc"] == epochs[1][-1]["train_auc"]
+    assert len(entries(whole[0] / "results", "evaluation")) == 2
+    options = {"evals_per_epoch": 2}
+    options |= assert_goes_on(users, whole, tmp_path, 12, **options)
     for other in ({"fresh_negatives": False}, {"candidates": 8}):
         with pytest.raises(MerlinSimError, match=next(iter(other))):
             run(config_of(users, tmp_path, **options, **other))
 
 
-def test_plain_rows_are_scored_as_candidates_are_and_what_has_no_effect_is_said_once(
-    users, tmp_path, capsys
-):
+def test_plain_rows_go_on_within_an_epoch_and_are_scored_as_candidates_are(users, tmp_path, capsys):
     """Merlin's loader reads users, and their samples are made in the step."""
     options = {"positions_together": 2, "num_parallel_calls": 2, "epochs": 1}
-    directory, ended = run_whole(users, tmp_path / "whole", global_batch_size=250, **options)
+    options |= {"global_batch_size": 100}
+    directory, ended = whole = run_whole(users, tmp_path / "whole", **options)
     said = capsys.readouterr()
     assert (said.out + said.err).count("--num_parallel_calls: no effect, Merlin's loader") == 1
     assert "of the 4,096 MB of --data_memory_mb: all stay on the device" in said.out + said.err
+    assert_goes_on(users, whole, tmp_path / "again", 4, **options)
     options = {"mode": "inference", "load_checkpoint_path": directory, "candidates": 6}
     inferred = run(config_of(users, tmp_path / "scored", **options, global_batch_size=30))
     assert inferred["rows"] == 2 * len(LENGTHS)
@@ -189,6 +204,17 @@ def test_the_throughput_counts_samples_and_no_fillers(users, tmp_path):
     assert reported["train"]["throughput"] * spent["train"] * steps == pytest.approx(SAMPLES)
     samples = reported["inference"]["throughput"] * spent["inference"]
     assert samples == pytest.approx(2 * len(LENGTHS))  # one batch of rows of 2
+
+
+def test_candidates_train_compiled(users, tmp_path):
+    """SIM, which has the parts of the other models."""
+    options = {"model_type": "sim", "model_options": SIM, "epochs": 1, "max_steps": 4}
+    plain, compiled = tmp_path / "plain", tmp_path / "compiled"
+    samples = run(config_of(users, plain, **options))["samples"]
+    assert run(config_of(users, compiled, **options, xla=True))["samples"] == samples
+    received = losses(compiled)
+    for step, values in losses(plain).items():
+        np.testing.assert_allclose(received[step], values, rtol=1e-4)
 
 
 def test_candidates_train_compiled_and_in_mixed_precision(users, whole, tmp_path, capfd):
