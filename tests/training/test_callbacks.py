@@ -120,10 +120,11 @@ def test_a_fit_that_was_killed_within_an_epoch_goes_on_to_the_bit(dataset, whole
 
 
 @pytest.mark.parametrize(
-    "optimizer", [lambda: tf.keras.optimizers.Adam(0.02), lambda: "rmsprop"],
-    ids=["of Keras", "compile's own"],
-)  # fmt: skip
-def test_an_optimizer_that_is_not_of_this_package_goes_on_too(dataset, tmp_path, optimizer):
+    ("optimizer", "every"),
+    [(lambda: tf.keras.optimizers.Adam(0.02), 3), (lambda: "rmsprop", None)],
+    ids=["of Keras, within an epoch", "compile's own"],
+)
+def test_an_optimizer_that_is_not_of_this_package_goes_on_too(dataset, tmp_path, optimizer, every):
     """With dropout, and a rate that depends on the one before."""
     tf.keras.backend.experimental.enable_tf_random_generator()
     models = []
@@ -133,7 +134,7 @@ def test_an_optimizer_that_is_not_of_this_package_goes_on_too(dataset, tmp_path,
         model.compile(optimizer(), metrics=[], run_eagerly=True)
         tf.keras.utils.set_random_seed(seed)
         lower = tf.keras.callbacks.LearningRateScheduler(lambda _, rate: rate / 2)
-        saved = ms.callbacks.Checkpoint(tmp_path / "saved", resume=resume)
+        saved = ms.callbacks.Checkpoint(tmp_path / "saved", resume=resume, every=every)
         models.append(fit(model, dataset, [lower, saved]))
         shutil.rmtree(tmp_path / "saved/step-0000000010")
     assert_same(*models)

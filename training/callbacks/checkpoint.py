@@ -20,6 +20,7 @@ from ...parallel.checkpoints.checkpoint_files import write_alone
 from ...parallel.checkpoints.checkpoint_store import CheckpointStore
 from ...parallel.ranks import collectives
 from ...parallel.ranks.interruption import Interrupted
+from ...parallel.steps.optimizers import rate_variable
 from ..checkpoints.run_state import (
     Position,
     RunMetadata,
@@ -39,7 +40,8 @@ class Checkpoint(Callback):
     callbacks keep: those with ``get_state`` and ``set_state``, and Keras's ``EarlyStopping`` and
     ``ReduceLROnPlateau``; a resume refuses ``restore_best_weights``. Dropout repeats itself where
     its layers were built with Keras's random generators
-    (``tf.keras.backend.experimental.enable_tf_random_generator()``).
+    (``tf.keras.backend.experimental.enable_tf_random_generator()``). Callbacks that change the
+    learning rate at an epoch's begin stand before this one.
 
     Args:
         directory: Where checkpoints go; None saves none.
@@ -74,6 +76,7 @@ class Checkpoint(Callback):
         self._patience = patience or (lambda: contextlib.nullcontext(lambda: None))
         self._metrics: dict[str, Array] = {}
         self._auc: float | None = None
+        self._rate: float | None = None
 
     @property
     def state(self) -> RunState:
@@ -92,6 +95,7 @@ class Checkpoint(Callback):
             self.model.start_at(position.epoch, position.step, position.steps)
         set_states(self.progress.callbacks, position.callbacks)
         self._metrics, self._auc = self.state.metrics, None
+        self._rate = self.state.restored_rate if position.step else None
         # Keras asks it where to begin, as it asks that of BackupAndRestore.
         self.model._training_state = self
 
@@ -138,7 +142,7 @@ class Checkpoint(Callback):
             collectives.on_first_rank(restore, ranks)
             seed = collectives.broadcast_object(loader.seed, ranks)
             loader.seed = seed
-            state.position = collectives.broadcast_object(state.position, ranks)
+            state.share_position(ranks)
             model.share_state(ranks)
         return state
 
@@ -151,6 +155,7 @@ class Checkpoint(Callback):
             return epoch, step
         # It was stopped when all steps of an epoch were done, and the epoch had not ended.
         self._restore_metrics()
+        self._rate = None
         logs = {name: float(value) for name, value in self.model.get_metrics_result().items()}
         for callback in self.progress.callbacks:
             callback.on_epoch_end(epoch, logs)
@@ -159,8 +164,11 @@ class Checkpoint(Callback):
         return self.progress.epoch, 0
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Take up the metrics of an epoch that goes on."""
+        """Take up the metrics, and the learning rate, of an epoch that goes on."""
         self._restore_metrics()
+        rate, self._rate = self._rate, None
+        if rate is not None:
+            rate_variable(self.model.optimizer).assign(rate)
 
     def on_evaluation_end(self, metrics: Mapping[str, Any]) -> None:
         """Note that these weights are to be saved, as they may be the best."""

@@ -197,6 +197,8 @@ class RunState:
     """The states of metrics in the unfinished epoch, as a checkpoint had them."""
     initial_rate: float | None = None
     """The learning rate that the run was given, where it is no schedule."""
+    restored_rate: float | None = None
+    """The learning rate of the checkpoint that the run goes on from, if it goes on with that."""
 
     def __post_init__(self) -> None:
         """Note the rate, which callbacks may change from now on."""
@@ -301,10 +303,17 @@ class RunState:
         if RATE not in expected or checkpoint.metadata.get("initial_rate") != self.initial_rate:
             variables.pop(RATE, None)  # another one was given
             expected.discard(RATE)
+        else:
+            self.restored_rate = float(checkpoint.arrays[RATE])
         assign_arrays(variables, checkpoint, expected, self.parts)
         self.metrics = {n.removeprefix(METRICS): checkpoint.arrays[n] for n in of_metrics}
         metadata = checkpoint.metadata
         self.position = Position(**{entry.name: metadata[entry.name] for entry in fields(Position)})
+
+    def share_position(self, ranks: Ranks) -> None:
+        """Give every rank the position, and the rate, that the first one restored."""
+        restored = (self.position, self.restored_rate)
+        self.position, self.restored_rate = collectives.broadcast_object(restored, ranks)
 
     def check(self, checkpoint: SavedCheckpoint) -> None:
         """Refuse a checkpoint that this run cannot go on with, saying all reasons."""

@@ -465,7 +465,7 @@ class TrainingRun(RunParts):
 
         collectives.on_first_rank(restore, self.ranks)
         self._restore_own(state)
-        state.position = collectives.broadcast_object(state.position, self.ranks)
+        state.share_position(self.ranks)
 
     def _restore_own(self, taker: RunState | WarmStart) -> None:
         """Let the other ranks read what is theirs alone, out of the first rank's checkpoint."""
@@ -497,7 +497,7 @@ class TrainingRun(RunParts):
 
         collectives.on_first_rank(restore, self.ranks)
         self._restore_own(warm)
-        state.position = collectives.broadcast_object(state.position, self.ranks)
+        state.share_position(self.ranks)
 
     def _refuse_to_end_before(self, steps: int) -> None:
         """Refuse a number of steps, or a decay of the rate, that is over when the run begins."""
