@@ -166,9 +166,10 @@ class Checkpoint(Callback):
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Take up the metrics, and the learning rate, of an epoch that goes on."""
         self._restore_metrics()
-        rate, self._rate = self._rate, None
-        if rate is not None:
-            rate_variable(self.model.optimizer).assign(rate)
+        variable, rate = rate_variable(self.model.optimizer), self._rate
+        if variable is not None and rate is not None:
+            variable.assign(rate)
+        self._rate = None
 
     def on_evaluation_end(self, metrics: Mapping[str, Any]) -> None:
         """Note that these weights are to be saved, as they may be the best."""
