@@ -1,6 +1,7 @@
 """FuxiCTR's models of long histories on the rows of a dataset directory, for comparison.
 
-    python fuxictr_models.py DATASET LONGCTR [--model SIM] [--rate 0.004] [--seed 1] [--scores FILE]
+    python fuxictr_models.py DATASET LONGCTR [--model SIM] [--rate 0.004] [--seed 1]
+        [--batch 2048] [--scores FILE [--epochs 4]]
 
 It needs an environment of its own (docs/benchmarks.md), and LONGCTR, the folder model_zoo/LongCTR
 of FuxiCTR's repository: its package has no models. DATASET has the samples layout
@@ -31,7 +32,6 @@ import torch
 import yaml
 from fuxictr.features import FeatureMap
 
-EPOCHS = 4
 DIM = 16
 
 
@@ -135,10 +135,10 @@ def one_epoch(model: Any, train: Rows, test: Rows) -> dict[str, float]:
     return {"samples/s": train.batch / statistics.median(steps), "auc": found[0]["AUC"]}
 
 
-def whole_run(model: Any, rows: dict[str, Rows], scores: Path) -> dict[str, float]:
+def whole_run(model: Any, rows: dict[str, Rows], epochs: int, scores: Path) -> dict[str, float]:
     """Train until validation data say to stop; keep scores and labels of the test rows."""
     begin = time.perf_counter()
-    model.fit(rows["train"], epochs=EPOCHS, validation_data=rows["validation"])
+    model.fit(rows["train"], epochs=epochs, validation_data=rows["validation"])
     validation_auc = float(model.evaluate(rows["validation"])["AUC"])
     test = rows["test"]
     np.savez(scores, scores=model.predict(test), labels=test.labels)
@@ -154,6 +154,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=0.004)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--batch", type=int, default=2048)
+    parser.add_argument("--epochs", type=int, default=4, help="at most, with --scores")
     parser.add_argument("--scores", type=Path, help="file of the test scores")
     options = parser.parse_args()
     spec = yaml.safe_load((options.dataset / "feature_spec.yaml").read_text())
@@ -163,7 +164,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as root:
         model = make_model(model_class, spec, options.rate, options.seed, root)
         if options.scores:
-            found = whole_run(model, rows, options.scores)
+            found = whole_run(model, rows, options.epochs, options.scores)
         else:
             found = one_epoch(model, rows["train"], rows["test"])
     print(json.dumps({"model": options.model, **found}))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from subprocess import CompletedProcess
+from types import SimpleNamespace
+
 import bench_quality
 import numpy as np
 import pandas as pd
@@ -117,6 +120,27 @@ def test_a_run_with_a_record_is_not_repeated(tmp_path, monkeypatch):
     monkeypatch.setattr(bench_quality, "COMMON", "--epochs 9")  # other settings: another run
     trials.run(trial, 1)
     assert len(ran) == 5
+
+
+def test_fuxictr_is_given_the_batch_and_epochs_that_its_record_names(tmp_path, monkeypatch):
+    labels, given = np.array([0.0, 1.0, 1.0]), []
+
+    def end(words, **options):
+        given.append(" ".join(words))
+        np.savez(words[words.index("--scores") + 1], scores=labels, labels=labels)
+        return CompletedProcess(words, 0, 'a warning\n{"validation_auc": 0.7}\n')
+
+    test = SimpleNamespace(labels=labels, users=np.array([0, 0, 1]))
+    monkeypatch.setattr(bench_quality.subprocess, "run", end)
+    monkeypatch.setattr(Trials, "_dataset", lambda self, trial: tmp_path / "data")
+    monkeypatch.setattr(Trials, "_tables", lambda self, trial: {"test": test})
+    (tmp_path / "data-rows").mkdir()
+    trials = Trials(tmp_path / "records", tmp_path, None, ("LongCTR", "python"), "1" * 40)
+    trials.run(Trial("readers", 100, "FuxiCTR SIM"), 1, 1)
+    (kept,) = read_outcomes(tmp_path / "records")
+    assert (kept.validation_auc, kept.auc) == (0.7, 1.0)
+    same = f"--epochs {bench_quality.EPOCHS} --batch {bench_quality.BATCH}"
+    assert same in given[0] and kept.settings.endswith(same)
 
 
 @pytest.mark.slow
