@@ -33,12 +33,25 @@ import yaml
 from fuxictr.features import FeatureMap
 
 DIM = 16
+PACKED = ("DIEN",)
+"""What reads as many positions from the first on as are real, so that those come first."""
 
 
 class Rows:
-    """Batches in the form that LongCTR's models take: the target behind its history."""
+    """Batches in the form that LongCTR's models take: the target behind its history.
 
-    def __init__(self, directory: Path, spec: dict[str, Any], mapping: str, batch: int) -> None:
+    What fills a history up stands before it, or where it is ``packed`` behind it.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        spec: dict[str, Any],
+        mapping: str,
+        batch: int,
+        *,
+        packed: bool = False,
+    ) -> None:
         channels, self.batch, self.shuffle = spec["channel_spec"], batch, mapping == "train"
         self.asked_at: list[float] = []
         targets, histories = channels["target_item_features"], channels["positive_history"]
@@ -49,7 +62,8 @@ class Rows:
         )
         self.labels = table[label].to_numpy().astype(np.float32)
         (length,) = spec["feature_spec"][histories[0]]["dimensions"]
-        self.items = {}
+        self.items: dict[str, Any] = {}
+        first: Any = None
         for target, history in zip(targets, histories, strict=True):
             lists = table[history].combine_chunks()
             ends = np.diff(lists.offsets.to_numpy())
@@ -57,6 +71,10 @@ class Rows:
             place = np.arange(length)[None, :] >= length - ends[:, None]
             padded[:, :-1][place] = lists.flatten().to_numpy()
             padded[:, -1] = table[target].to_numpy()
+            if packed:
+                if first is None:
+                    first = np.argsort(padded[:, :-1] == 0, axis=1, kind="stable")
+                padded[:, :-1] = np.take_along_axis(padded[:, :-1], first, axis=1)
             self.items[target] = torch.from_numpy(padded)
 
     def __len__(self) -> int:
@@ -159,7 +177,10 @@ def main() -> None:
     options = parser.parse_args()
     spec = yaml.safe_load((options.dataset / "feature_spec.yaml").read_text())
     mappings = ("train", "validation", "test") if options.scores else ("train", "test")
-    rows = {name: Rows(options.dataset, spec, name, options.batch) for name in mappings}
+    packed = options.model in PACKED
+    rows = {
+        name: Rows(options.dataset, spec, name, options.batch, packed=packed) for name in mappings
+    }
     model_class = load_class(options.longctr, options.model)
     with tempfile.TemporaryDirectory() as root:
         model = make_model(model_class, spec, options.rate, options.seed, root)

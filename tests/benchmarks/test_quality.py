@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from subprocess import CompletedProcess
 from types import SimpleNamespace
 
 import bench_quality
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from baselines.count_trees import Samples, fit_regression, of_others, read_samples, tables
@@ -141,6 +143,31 @@ def test_fuxictr_is_given_the_batch_and_epochs_that_its_record_names(tmp_path, m
     assert (kept.validation_auc, kept.auc) == (0.7, 1.0)
     same = f"--epochs {bench_quality.EPOCHS} --batch {bench_quality.BATCH}"
     assert same in given[0] and kept.settings.endswith(same)
+
+
+def test_what_fills_up_a_history_stands_behind_it_for_a_model_that_packs_it(tmp_path, monkeypatch):
+    torch = SimpleNamespace(from_numpy=np.asarray)
+    for name, stub in (("torch", torch), ("fuxictr.features", SimpleNamespace(FeatureMap=None))):
+        monkeypatch.setitem(sys.modules, name, stub)
+    monkeypatch.delitem(sys.modules, "baselines.fuxictr_models", raising=False)
+    from baselines.fuxictr_models import Rows
+
+    histories = {"item_pos": [[0, 0, 5, 6], [0, 3, 0, 4]], "kind_pos": [[0, 0, 1, 2], [0, 1, 0, 0]]}
+    targets = {"item": [9, 8], "kind": [7, 7]}
+    pq.write_table(pa.table({"label": [1.0, 0.0], **targets, **histories}), tmp_path / "rows")
+    channels = {"label": ["label"]} | {
+        "target_item_features": [*targets],
+        "positive_history": [*histories],
+    }
+    spec = {
+        "channel_spec": channels,
+        "source_spec": {"test": [{"files": ["rows"]}]},
+        "feature_spec": {"item_pos": {"dimensions": [4]}},
+    }
+    plain, packed = (Rows(tmp_path, spec, "test", 2, packed=way).items for way in (False, True))
+    assert plain["item"].tolist() == [[0, 0, 5, 6, 9], [0, 3, 0, 4, 8]]
+    assert packed["item"].tolist() == [[5, 6, 0, 0, 9], [3, 4, 0, 0, 8]]
+    assert packed["kind"].tolist() == [[1, 2, 0, 0, 7], [1, 0, 0, 0, 7]]
 
 
 @pytest.mark.slow
