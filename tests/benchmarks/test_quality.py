@@ -19,7 +19,7 @@ from in_process import run
 from measuring.auc_of_users import AUCOfUsers, standard_error
 from measuring.quality_logs import IMPRESSIONS_TEST, IMPRESSIONS_VALIDATION, LOGS, make_dataset
 from measuring.quality_models import COUNTS, RECENCY, TREES
-from measuring.quality_table import Outcome, read_outcomes, summarize
+from measuring.quality_table import Outcome, comparison, read_outcomes, summarize
 
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.training.evaluation.scored_rows import exact_auc
@@ -63,6 +63,15 @@ def test_a_difference_is_taken_user_by_user():
     difference, error = found["SIM"].above(found[TREES])
     assert difference == pytest.approx(0.03) and error == 0.0
     assert found["SIM"].error == pytest.approx(np.sqrt(2 * 0.005**2 * 3 / 2))
+
+
+def test_how_far_a_model_is_above_fuxictrs_best_is_said_once():
+    aucs = {TREES: 0.80, "SIM": 0.83, "FuxiCTR SIM": 0.70, "FuxiCTR DIN": 0.60}
+    runs = [outcome(model, auc) for model, auc in aucs.items()]
+    text = comparison(runs, {"readers": "Readers"}, [*aucs])
+    assert "| FuxiCTR SIM | 0.7000" in text and text.count("| FuxiCTR SIM |") == 1
+    _, above = text.split("| above FuxiCTR's best |")
+    assert "| LightGBM | +0.1000 ± 0.0000 |" in above and "| SIM | +0.1300 ± 0.0000 |" in above
 
 
 def test_a_user_is_judged_by_what_others_did():
