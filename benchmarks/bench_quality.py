@@ -57,7 +57,8 @@ from measuring.quality_table import Outcome, comparison, read_outcomes
 from measuring.records import commit
 
 RATES = (0.002, 0.004)
-COMMON = "--epochs 6 --early_stopping 1 --global_batch_size 512"
+EPOCHS, BATCH = 6, 512
+COMMON = f"--epochs {EPOCHS} --early_stopping 1 --global_batch_size {BATCH}"
 ONE_THREAD = "--intra_op_parallelism 1 --inter_op_parallelism 1"
 FITTED = {
     TREES: (fit_trees, (0.03, 0.1)),
@@ -65,6 +66,7 @@ FITTED = {
     REGRESSION: (fit_regression, (0.01, 1.0)),
 }
 FUXICTR_RATES = (0.001, 0.004)
+FUXICTR_COMMON = f"--epochs {EPOCHS} --batch {BATCH}"
 BASELINES = Path(__file__).parent / "baselines"
 FORK = multiprocessing.get_context("forkserver")
 
@@ -180,7 +182,8 @@ class Trials:
             has_it = self.packages is not None or trial.model == REGRESSION
             return (self._fitted if has_it else None), FITTED[trial.model][1], options
         if trial.model in FUXICTR:
-            return (self._fuxictr if self.fuxictr else None), FUXICTR_RATES, options
+            score = self._fuxictr if self.fuxictr else None
+            return score, FUXICTR_RATES, f"{options} {FUXICTR_COMMON}"
         return self._train, RATES, f"{options} {MODELS[trial.model].words} {COMMON}"
 
     def _find(self, trial: Trial, rate: float, seed: int, settings: str) -> Outcome | None:
@@ -276,6 +279,7 @@ class Trials:
         with tempfile.NamedTemporaryFile(suffix=".npz") as scores:
             words = [python, "-W", "ignore", BASELINES / "fuxictr_models.py", rows, models]
             words += ["--model", trial.model.split()[1], "--rate", rate, "--seed", seed]
+            words += FUXICTR_COMMON.split()
             ended = subprocess.run(
                 [*map(str, words), "--scores", scores.name], capture_output=True, text=True
             )

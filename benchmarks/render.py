@@ -162,11 +162,13 @@ def quality(folder: Path = RECORDS / "quality") -> str:
     """Write the tables of docs/quality.md: what to choose by, then all logs."""
     outcomes = read_outcomes(folder)
     (costs,) = read_records(folder) or [None]
-    choosing = choosing_table(outcomes, CHOOSING, costs, list(MODELS))
-    reported = f"AUC of the table below: {LOGS[CHOOSING].title}.\n\n"
-    reported += "" if costs is None else section_head(costs)
+    if costs is None:
+        choosing = "Cost and memory of scores were not run. The AUC stands in the next table.\n"
+    else:
+        choosing = f"AUC of the table below: {LOGS[CHOOSING].title}.\n\n{section_head(costs)}"
+        choosing += choosing_table(outcomes, CHOOSING, costs, list(MODELS))
     logs = comparison(outcomes, {name: log.title for name, log in LOGS.items()}, TRAINED)
-    return f"### Choosing a model\n\n{reported}{choosing}\n### All logs\n\n{logs}"
+    return f"### Choosing a model\n\n{choosing}\n### All logs\n\n{logs}"
 
 
 def models_overview(folder: Path = RECORDS / "quality") -> str:

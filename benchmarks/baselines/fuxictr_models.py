@@ -1,6 +1,7 @@
 """FuxiCTR's models of long histories on the rows of a dataset directory, for comparison.
 
-    python fuxictr_models.py DATASET LONGCTR [--model SIM] [--rate 0.004] [--seed 1] [--scores FILE]
+    python fuxictr_models.py DATASET LONGCTR [--model SIM] [--rate 0.004] [--seed 1]
+        [--batch 2048] [--scores FILE [--epochs 4]]
 
 It needs an environment of its own (docs/benchmarks.md), and LONGCTR, the folder model_zoo/LongCTR
 of FuxiCTR's repository: its package has no models. DATASET has the samples layout
@@ -31,14 +32,26 @@ import torch
 import yaml
 from fuxictr.features import FeatureMap
 
-EPOCHS = 4
 DIM = 16
+PACKED = ("DIEN",)
+"""What reads as many positions from the first on as are real, so that those come first."""
 
 
 class Rows:
-    """Batches in the form that LongCTR's models take: the target behind its history."""
+    """Batches in the form that LongCTR's models take: the target behind its history.
 
-    def __init__(self, directory: Path, spec: dict[str, Any], mapping: str, batch: int) -> None:
+    What fills a history up stands before it, or where it is ``packed`` behind it.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        spec: dict[str, Any],
+        mapping: str,
+        batch: int,
+        *,
+        packed: bool = False,
+    ) -> None:
         channels, self.batch, self.shuffle = spec["channel_spec"], batch, mapping == "train"
         self.asked_at: list[float] = []
         targets, histories = channels["target_item_features"], channels["positive_history"]
@@ -49,7 +62,8 @@ class Rows:
         )
         self.labels = table[label].to_numpy().astype(np.float32)
         (length,) = spec["feature_spec"][histories[0]]["dimensions"]
-        self.items = {}
+        self.items: dict[str, Any] = {}
+        first: Any = None
         for target, history in zip(targets, histories, strict=True):
             lists = table[history].combine_chunks()
             ends = np.diff(lists.offsets.to_numpy())
@@ -57,6 +71,10 @@ class Rows:
             mask = np.arange(length)[None, :] >= length - ends[:, None]
             padded[:, :-1][mask] = lists.flatten().to_numpy()
             padded[:, -1] = table[target].to_numpy()
+            if packed:
+                if first is None:
+                    first = np.argsort(padded[:, :-1] == 0, axis=1, kind="stable")
+                padded[:, :-1] = np.take_along_axis(padded[:, :-1], first, axis=1)
             self.items[target] = torch.from_numpy(padded)
 
     def __len__(self) -> int:
@@ -135,10 +153,10 @@ def one_epoch(model: Any, train: Rows, test: Rows) -> dict[str, float]:
     return {"samples/s": train.batch / statistics.median(steps), "auc": found[0]["AUC"]}
 
 
-def whole_run(model: Any, rows: dict[str, Rows], scores: Path) -> dict[str, float]:
+def whole_run(model: Any, rows: dict[str, Rows], epochs: int, scores: Path) -> dict[str, float]:
     """Train until validation data say to stop; keep scores and labels of the test rows."""
     begin = time.perf_counter()
-    model.fit(rows["train"], epochs=EPOCHS, validation_data=rows["validation"])
+    model.fit(rows["train"], epochs=epochs, validation_data=rows["validation"])
     validation_auc = float(model.evaluate(rows["validation"])["AUC"])
     test = rows["test"]
     np.savez(scores, scores=model.predict(test), labels=test.labels)
@@ -154,16 +172,20 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=0.004)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--batch", type=int, default=2048)
+    parser.add_argument("--epochs", type=int, default=4, help="at most, with --scores")
     parser.add_argument("--scores", type=Path, help="file of the test scores")
     options = parser.parse_args()
     spec = yaml.safe_load((options.dataset / "feature_spec.yaml").read_text())
     mappings = ("train", "validation", "test") if options.scores else ("train", "test")
-    rows = {name: Rows(options.dataset, spec, name, options.batch) for name in mappings}
+    packed = options.model in PACKED
+    rows = {
+        name: Rows(options.dataset, spec, name, options.batch, packed=packed) for name in mappings
+    }
     model_class = load_class(options.longctr, options.model)
     with tempfile.TemporaryDirectory() as root:
         model = make_model(model_class, spec, options.rate, options.seed, root)
         if options.scores:
-            found = whole_run(model, rows, options.scores)
+            found = whole_run(model, rows, options.epochs, options.scores)
         else:
             found = one_epoch(model, rows["train"], rows["test"])
     print(json.dumps({"model": options.model, **found}))

@@ -95,7 +95,8 @@ def comparison(
     """Write what was found on each log of ``titles``, a column for each of its lengths.
 
     First the AUC, then how far it is above LightGBM, above FuxiCTR's best, and above that of the
-    shortest length. ``models`` come in their order, and then what needs no training.
+    shortest length. ``models`` come in their order, and then what needs no training. How far
+    FuxiCTR's are above others is left out: it is what the others are above FuxiCTR's best.
     """
     found, longer = {}, {}
     described = ""
@@ -115,12 +116,13 @@ def comparison(
     parts = [described, _table("test AUC", aucs, every)]
     missing = _not_run(models, found.values())
     parts += [f"Not run: {'; '.join(missing)}.\n"] if missing else []
+    ours = [name for name in models if name not in FUXICTR]
     for title, differences in (
         (f"above {TREES}", _above_best(found, [TREES])),
         ("above FuxiCTR's best", _above_best(found, FUXICTR)),
         ("by length", longer),
     ):
-        parts += [_table(title, differences, models)] if differences else []
+        parts += [_table(title, differences, ours)] if differences else []
     return "\n".join(parts)
 
 
@@ -194,19 +196,19 @@ def overview(outcomes: Sequence[Outcome], logs: Sequence[str], models: Sequence[
 
 
 def choosing_table(
-    outcomes: Sequence[Outcome], log: str, costs: Record | None, models: Sequence[str]
+    outcomes: Sequence[Outcome], log: str, costs: Record, models: Sequence[str]
 ) -> str:
     """Write of each model the AUC on a log, and what a thousand scores cost, by length.
 
     Args:
         outcomes: Of all runs.
         log: Whose AUC is shown.
-        costs: The record of bench_costs.py, None where there is none.
+        costs: The record of bench_costs.py.
         models: Those to choose from.
     """
     lengths = sorted({outcome.length for outcome in outcomes if outcome.log == log})
     found = [summarize(outcomes, log, length) for length in lengths]
-    tables = [] if costs is None else costs["tables"]
+    tables = costs["tables"]
     heads = [f"test AUC at {length}" for length in lengths]
     heads += [f"{table['title']}, {table['unit']}" for table in tables]
     lines = [f"| | {' | '.join(heads)} |", f"|---|{'---:|' * len(heads)}"]
@@ -216,6 +218,6 @@ def choosing_table(
         for values in (table["values"].get(model) for table in tables):
             cells.append(f"{statistics.median(values):.2f}" if values else NOT_RUN)
         lines.append(f"| {model} | {' | '.join(cells)} |")
-    missing = _not_run(models, measured) + ([] if tables else ["cost and memory"])
+    missing = _not_run(models, measured)
     left = f"\nNot run: {'; '.join(missing)}.\n" if missing else ""
     return "\n".join(lines) + f"\n{left}"

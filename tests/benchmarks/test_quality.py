@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from subprocess import CompletedProcess
+from types import SimpleNamespace
+
 import bench_quality
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from baselines.count_trees import Samples, fit_regression, of_others, read_samples, tables
@@ -14,7 +19,7 @@ from in_process import run
 from measuring.auc_of_users import AUCOfUsers, standard_error
 from measuring.quality_logs import IMPRESSIONS_TEST, IMPRESSIONS_VALIDATION, LOGS, make_dataset
 from measuring.quality_models import COUNTS, RECENCY, TREES
-from measuring.quality_table import Outcome, read_outcomes, summarize
+from measuring.quality_table import Outcome, comparison, read_outcomes, summarize
 
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.training.evaluation.scored_rows import exact_auc
@@ -58,6 +63,15 @@ def test_a_difference_is_taken_user_by_user():
     difference, error = found["SIM"].above(found[TREES])
     assert difference == pytest.approx(0.03) and error == 0.0
     assert found["SIM"].error == pytest.approx(np.sqrt(2 * 0.005**2 * 3 / 2))
+
+
+def test_how_far_a_model_is_above_fuxictrs_best_is_said_once():
+    aucs = {TREES: 0.80, "SIM": 0.83, "FuxiCTR SIM": 0.70, "FuxiCTR DIN": 0.60}
+    runs = [outcome(model, auc) for model, auc in aucs.items()]
+    text = comparison(runs, {"readers": "Readers"}, [*aucs])
+    assert "| FuxiCTR SIM | 0.7000" in text and text.count("| FuxiCTR SIM |") == 1
+    _, above = text.split("| above FuxiCTR's best |")
+    assert "| LightGBM | +0.1000 ± 0.0000 |" in above and "| SIM | +0.1300 ± 0.0000 |" in above
 
 
 def test_a_user_is_judged_by_what_others_did():
@@ -117,6 +131,52 @@ def test_a_run_with_a_record_is_not_repeated(tmp_path, monkeypatch):
     monkeypatch.setattr(bench_quality, "COMMON", "--epochs 9")  # other settings: another run
     trials.run(trial, 1)
     assert len(ran) == 5
+
+
+def test_fuxictr_is_given_the_batch_and_epochs_that_its_record_names(tmp_path, monkeypatch):
+    labels, given = np.array([0.0, 1.0, 1.0]), []
+
+    def end(words, **options):
+        given.append(" ".join(words))
+        np.savez(words[words.index("--scores") + 1], scores=labels, labels=labels)
+        return CompletedProcess(words, 0, 'a warning\n{"validation_auc": 0.7}\n')
+
+    test = SimpleNamespace(labels=labels, users=np.array([0, 0, 1]))
+    monkeypatch.setattr(bench_quality.subprocess, "run", end)
+    monkeypatch.setattr(Trials, "_dataset", lambda self, trial: tmp_path / "data")
+    monkeypatch.setattr(Trials, "_tables", lambda self, trial: {"test": test})
+    (tmp_path / "data-rows").mkdir()
+    trials = Trials(tmp_path / "records", tmp_path, None, ("LongCTR", "python"), "1" * 40)
+    trials.run(Trial("readers", 100, "FuxiCTR SIM"), 1, 1)
+    (kept,) = read_outcomes(tmp_path / "records")
+    assert (kept.validation_auc, kept.auc) == (0.7, 1.0)
+    same = f"--epochs {bench_quality.EPOCHS} --batch {bench_quality.BATCH}"
+    assert same in given[0] and kept.settings.endswith(same)
+
+
+def test_what_fills_up_a_history_stands_behind_it_for_a_model_that_packs_it(tmp_path, monkeypatch):
+    torch = SimpleNamespace(from_numpy=np.asarray)
+    for name, stub in (("torch", torch), ("fuxictr.features", SimpleNamespace(FeatureMap=None))):
+        monkeypatch.setitem(sys.modules, name, stub)
+    monkeypatch.delitem(sys.modules, "baselines.fuxictr_models", raising=False)
+    from baselines.fuxictr_models import Rows
+
+    histories = {"item_pos": [[0, 0, 5, 6], [0, 3, 0, 4]], "kind_pos": [[0, 0, 1, 2], [0, 1, 0, 0]]}
+    targets = {"item": [9, 8], "kind": [7, 7]}
+    pq.write_table(pa.table({"label": [1.0, 0.0], **targets, **histories}), tmp_path / "rows")
+    channels = {"label": ["label"]} | {
+        "target_item_features": [*targets],
+        "positive_history": [*histories],
+    }
+    spec = {
+        "channel_spec": channels,
+        "source_spec": {"test": [{"files": ["rows"]}]},
+        "feature_spec": {"item_pos": {"dimensions": [4]}},
+    }
+    plain, packed = (Rows(tmp_path, spec, "test", 2, packed=way).items for way in (False, True))
+    assert plain["item"].tolist() == [[0, 0, 5, 6, 9], [0, 3, 0, 4, 8]]
+    assert packed["item"].tolist() == [[5, 6, 0, 0, 9], [3, 4, 0, 0, 8]]
+    assert packed["kind"].tolist() == [[1, 2, 0, 0, 7], [1, 0, 0, 0, 7]]
 
 
 @pytest.mark.slow

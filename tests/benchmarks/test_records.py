@@ -61,6 +61,14 @@ def test_a_page_has_medians_spread_and_multiples(record):
     assert render.rendered(forged, text) != forged
 
 
+def test_models_are_listed_to_choose_from_where_their_scores_have_a_price(record, tmp_path):
+    head = "| training step, the median one, samples/s | whole run, s |"
+    assert head in render.quality(record.parent)
+    (empty := tmp_path / "empty").mkdir()
+    text = render.quality(empty)
+    assert "Cost and memory of scores were not run." in text and "samples/s" not in text
+
+
 def test_processes_of_a_benchmark_that_live_on_are_no_others():
     burn = "import time\nwhile time.process_time() < 0.5: pass\nprint(flush=True)\ninput()"
     before = own_seconds()
