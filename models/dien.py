@@ -162,7 +162,7 @@ class DIENBlock(InterestBlock[DIENOptions]):
         windows = ShortWindows.of(self.split, features.window_ends, self.options.one_pass)
         for history in histories:
             ids |= {n: windows.ids(column) for n, column in history.items()}
-        vectors = self.embedding(ids, with_gradient=training)
+        vectors = self.embedding(ids, with_gradient=training or with_objective)
         target = self.join_target(vectors)  # [users, candidates, dim]
         mask = windows.cut(features.real)
         items = self.join([vectors[n] for n in self.channels.positive])

@@ -72,7 +72,7 @@ class WholeHistoryBlock(InterestBlock[AnyWhole]):
     ) -> Outputs:
         """Return the last hidden layer of a batch; the objective needs nothing else."""
         ids = {**features.user, **features.target_item, **features.positive, **features.lists}
-        vectors = self.look_up(ids, with_gradient=training)
+        vectors = self.look_up(ids, with_gradient=training or with_objective)
         target = self.join_target(vectors)  # [users, candidates, dim]
         history = self.join([vectors[n] for n in self.channels.positive])  # [users, positions, dim]
         mask = self.split.masks(features.real, features.seen_until).long

@@ -185,7 +185,7 @@ class SearchedBlock(InterestBlock[AnySearched]):
     ) -> Outputs:
         """Return the last hidden layer, and with the objective stage one's and auxiliary logits."""
         with_negatives = with_objective and self.has_auxiliary_loss
-        vectors = self.embed(features, with_negatives, with_gradient=training)
+        vectors = self.embed(features, with_negatives, with_gradient=training or with_objective)
         target, history = self.target_and_history(features, vectors)
         windows = self._short_windows(features)
         mask = windows.cut(features.real)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -24,19 +23,8 @@ from merlin_sim.workflows.transcoding.tfrecord import encode_examples
 LENGTH = 6
 
 
-@pytest.fixture(scope="module", autouse=True)
-def threads_for_processes():
-    """Check rows of whole files here, where starting a process for it is most of the work."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "merlin_sim.schemas.adopt.ProcessPoolExecutor",
-            lambda count, mp_context: ThreadPoolExecutor(count),
-        )
-        yield
-
-
 @pytest.fixture(scope="module")
-def source(threads_for_processes, tmp_path_factory) -> Path:
+def source(tmp_path_factory) -> Path:
     """40 + 40 rows of train and 40 of test, ragged histories."""
     directory = published_layout.write(tmp_path_factory.mktemp("published") / "books")
     adopt(directory, 1)
