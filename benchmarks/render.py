@@ -165,7 +165,7 @@ def quality(folder: Path = RECORDS / "quality") -> str:
     if costs is None:
         choosing = "Cost and memory of scores were not run. The AUC stands in the next table.\n"
     else:
-        choosing = f"AUC of the table below: {LOGS[CHOOSING].title}.\n\n{section_head(costs)}"
+        choosing = f"AUC of the table below: {LOGS[CHOOSING].title}.\n\n{section_head(costs)}\n"
         choosing += choosing_table(outcomes, CHOOSING, costs, list(MODELS))
     logs = comparison(outcomes, {name: log.title for name, log in LOGS.items()}, TRAINED)
     return f"### Choosing a model\n\n{choosing}\n### All logs\n\n{logs}"

@@ -216,7 +216,7 @@ def choosing_table(
     for model in (name for name in models if any(name in values for values in measured)):
         cells = [f"{rows[model].auc:.4f}" if model in rows else NOT_RUN for rows in found]
         for values in (table["values"].get(model) for table in tables):
-            cells.append(f"{statistics.median(values):.2f}" if values else NOT_RUN)
+            cells.append(f"{statistics.median(values):.2g}" if values else NOT_RUN)
         lines.append(f"| {model} | {' | '.join(cells)} |")
     missing = _not_run(models, measured)
     left = f"\nNot run: {'; '.join(missing)}.\n" if missing else ""
