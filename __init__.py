@@ -14,16 +14,16 @@ from .foundation.stub import import_name, imports_of
 
 __version__ = "0.1.0"
 
-_PLACES = imports_of(__file__)
+_MODULE_OF = imports_of(__file__)
 
-__all__ = ["__version__", *_PLACES]
+__all__ = ["__version__", *_MODULE_OF]
 
 
 def __getattr__(name: str) -> object:
     """Import a name; Python asks here for what the package does not have yet."""
-    globals()[name] = import_name(name, _PLACES, __name__)
+    globals()[name] = import_name(name, _MODULE_OF, __name__)
     return globals()[name]
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_PLACES})
+    return sorted({*globals(), *_MODULE_OF})

@@ -17,7 +17,6 @@ from typing import Any, ClassVar, NamedTuple
 import merlin.dataloader.tensorflow
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import pyarrow.parquet as pq
 import tensorflow as tf
 from merlin.dataloader.loader_base import LoaderBase
@@ -544,16 +543,25 @@ def explaining_memory(loader: Loader) -> Iterator[None]:
 
 @lru_cache
 def come_together(files: tuple[str, ...], user: str) -> bool:
-    """Return whether the rows of each user with an id stand one after another in some files."""
-    begun, last = [np.zeros(0, np.int64)], None
+    """Return whether the rows of each user with an id stand one after another in some files.
+
+    A byte for each id is kept, and a part of the column at a time.
+    """
+    seen = np.zeros(0, np.bool_)
+    last = None
     for path in files:
         with pq.ParquetFile(path) as file:
             for part in file.iter_batches(1 << 20, columns=[user]):
                 ids = np.asarray(part.column(0)).astype(np.int64)
-                if len(ids):
-                    begins = ids[np.append(ids[0] != last, ids[1:] != ids[:-1])]
-                    begun.append(begins[begins > 0])
-                    last = ids[-1]
-                    if not pd.Index(begun[-1]).is_unique:
-                        return False
-    return bool(pd.Index(np.concatenate(begun)).is_unique)
+                if not len(ids):
+                    continue
+                begins = ids[np.append(ids[0] != last, ids[1:] != ids[:-1])]
+                begins = begins[begins > 0]
+                most = int(ids.max()) + 1
+                if most > len(seen):
+                    seen = np.append(seen, np.zeros(max(most, 2 * len(seen)) - len(seen), np.bool_))
+                if seen[begins].any() or len(np.unique(begins)) < len(begins):
+                    return False
+                seen[begins] = True
+                last = ids[-1]
+    return True

@@ -45,7 +45,7 @@ from .user_check import check_items
 
 Array = npt.NDArray[Any]
 CHANGED = "changed"
-"""Ranks of samples' times among the times of changes."""
+"""The order of samples' times among the times of changes."""
 BY_SECONDS = COUNTED, DAY = "counted", "day"
 """The same among the times of counted interactions, and among all days from their first one on."""
 TimeIndices = Mapping[str, tf.Tensor]

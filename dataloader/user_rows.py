@@ -104,8 +104,8 @@ class UserBlock:
     group_starts: Array
     """[row groups + 1] The first user of each."""
     more: Mapping[str, Array] = field(default_factory=dict)
-    """``times`` and ``earlier``, as of Users; [interactions] ranks of their times among those of
-    changes, where features of whole histories are counted."""
+    """``times`` and ``earlier``, as of Users; [interactions] the order of their times among
+    those of changes, where features of whole histories are counted."""
 
 
 class UserRows:
@@ -218,9 +218,7 @@ class UserRows:
     def read(self, numbers: Sequence[int]) -> UserBlock:
         """Read and check the users of some row groups, in this order."""
         groups = [self.groups[number] for number in numbers]
-        for group in groups:
-            if version(str(group.path)) != group.version:
-                raise DataError(f"{group.path} changed while it was read.")
+        self._refuse_changes(groups)
         try:
             columns = self._read(numbers)
         except (*READ_ERRORS, TypeError) as error:
@@ -233,6 +231,7 @@ class UserRows:
         group, layout = self.groups[number], self.layout
         lists = [name for name in (layout.roles, layout.same_time) if name is not None]
         begin, end = layout.positions[self.mapping]
+        self._refuse_changes([group])
         with readable(group.path):
             footer = self._footers[group.path]
             with pq.ParquetFile(group.path, metadata=footer, memory_map=True) as file:
@@ -337,6 +336,12 @@ class UserRows:
             features, items, starts, targets, found, of_positions, ranges, group_starts, more
         )
 
+    @staticmethod
+    def _refuse_changes(groups: list[RowGroup]) -> None:
+        for group in groups:
+            if version(str(group.path)) != group.version:
+                raise DataError(f"{group.path} changed while it was read.")
+
     def _refuse_damage(self, groups: list[RowGroup]) -> None:
         """Name the file and row where something is missing or cannot be decoded."""
         for group in groups:
@@ -394,8 +399,8 @@ class UserRows:
             more[KNOWN] = ascending(of_item * (self.last_item + 1) + block.items)
         for feature in self.lifetimes.values():
             assert self._of_items is not None
-            ranks = {name: block.more[name] for name in (CHANGED,) if name in block.more}
-            ids = self._of_items.feature_of(feature, tf.constant(block.items), ranks).numpy()
+            times = {name: block.more[name] for name in (CHANGED,) if name in block.more}
+            ids = self._of_items.feature_of(feature, tf.constant(block.items), times).numpy()
             # Each occurrence by its id, and among equal ids by where it stands.
             span = max(history, len(ids)) + 1
             more[OCCURRENCES.format(feature)] = ascending(ids * span + np.arange(len(ids)))

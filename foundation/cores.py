@@ -21,10 +21,7 @@ def count_cores(process: Path = THIS_PROCESS) -> int:
     Args:
         process: What the system says of the process; files of Linux.
     """
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0))
     quotas = [_quota(directory) for directory in _cgroups(process)]
     return max(1, math.ceil(min([cores, *quotas])))
 

@@ -174,7 +174,7 @@ def hide_unusable_gpu() -> None:
     problem = why_not_merlin(look())
     if problem is not None:
         hide_gpu_from_merlin()
-        warnings.warn(f"merlin_sim: {problem}", UserWarning, stacklevel=3)
+        warnings.warn(f"merlin_sim: {problem}", UserWarning, stacklevel=4)
 
 
 def keep_freed_memory() -> None:
@@ -231,12 +231,17 @@ class DeferredMapping:
         real = self._registered()
         return None if real is None else real.translator
 
-    def __getattr__(self, name: str) -> Any:
-        """Answer everything else as the real mapping does."""
-        real = self._looked_up()
-        if real is None:
-            raise KeyError(f"Merlin has no dtypes of {self.framework} here")
-        return getattr(real, name)
+    def matches_merlin(self, merlin_dtype: Any) -> bool:
+        """Answer as the real mapping does."""
+        return bool(self._real().matches_merlin(merlin_dtype))
+
+    def to_merlin(self, external_dtype: Any) -> Any:
+        """Translate as the real mapping does."""
+        return self._real().to_merlin(external_dtype)
+
+    def from_merlin(self, merlin_dtype: Any) -> Any:
+        """Translate as the real mapping does."""
+        return self._real().from_merlin(merlin_dtype)
 
     def _registered(self) -> Any:
         """Return the real mapping; None while its framework is not imported, or of no use.
@@ -245,6 +250,12 @@ class DeferredMapping:
         has imported it.
         """
         return self._looked_up() if self.framework in sys.modules else None
+
+    def _real(self) -> Any:
+        real = self._looked_up()
+        if real is None:
+            raise KeyError(f"Merlin has no dtypes of {self.framework} here")
+        return real
 
     def _looked_up(self) -> Any:
         from merlin.dtypes.registry import _dtype_registry

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,10 @@ def import_name(name: str, modules: dict[str, str], package: str) -> Any:
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
     hide_unusable_gpu()
     module = import_module(modules[name], package)
-    if not hasattr(module, name):
-        return import_module(f"{module.__name__}.{name}")
-    return getattr(module, name)
+    try:
+        return getattr(module, name)
+    except AttributeError:
+        is_package = hasattr(module, "__path__")
+        if not is_package or find_spec(f"{module.__name__}.{name}") is None:
+            raise  # what went wrong while a module made the name
+    return import_module(f"{module.__name__}.{name}")

@@ -167,7 +167,7 @@ class StepLosses(NamedTuple):
 
 
 EVALUATED_SHARE = 0.5
-"""Weight of the evaluated logit's cross-entropy; a first stage has the rest."""
+"""Weight of the evaluated logit's cross-entropy where a first stage has the rest."""
 
 PUBLISHED = EvaluatedLoss()
 """Binary cross-entropy, with its published weight."""

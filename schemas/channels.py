@@ -233,7 +233,7 @@ def domain_of(column: ColumnSchema) -> str:
 
 
 def _paired(leaders: Sequence[str], columns: Sequence[str], schema: Schema) -> list[str]:
-    """Order columns as the leaders of the same domain; what has none fills up."""
+    """Order columns as the leaders of the same domain; a column of no leader takes what is left."""
     if len(columns) != len(leaders):
         return list(columns)
     left, partners = list(columns), []

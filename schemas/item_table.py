@@ -73,7 +73,7 @@ def read_vocabulary(path: Path, columns: list[str]) -> pa.Table:
 def _rows(
     path: Path, name: str, width: int, dtype: np.dtype[Any], stamp: tuple[int, int, int]
 ) -> npt.NDArray[Any]:
-    """The columns of each id; a file is known by its stamp, as another may replace it."""
+    """Return a column's values by id; a file is known by its stamp, as another may replace it."""
     table = read_vocabulary(path, list(dict.fromkeys([ID, name])))
     column, ids = table[name].combine_chunks(), np.asarray(table[ID])
     rows = np.zeros((table.num_rows + 1, width), dtype)

@@ -34,7 +34,10 @@ DATA = {
 }
 COMMANDS = {
     "preprocess": (PREPROCESS, "Turn raw logs of behaviour or clicks into a dataset directory."),
-    "data": (DATA, "Synthesize, transcode, check and describe datasets."),
+    "data": (
+        DATA,
+        "Synthesize, transcode, check and describe datasets; `preprocess` makes them of logs.",
+    ),
     "plan": ("plan", "Show where the tables of a model would be, and what that costs."),
     "train": ("train", "Train a model on a dataset directory."),
     "inference": ("inference", "Score test data, or measure throughput."),

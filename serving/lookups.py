@@ -130,7 +130,7 @@ class IdLookup(Lookup):
 
 
 def read_workflow(directory: Path) -> tuple[FeatureSet, FittedNumbers, str] | None:
-    """Read the features without ids of a directory's workflow, and what its timestamp is called.
+    """Read a workflow's features other than keys, and what its timestamp is called.
 
     None where it has no such features. Refuses a number that is made of more than a request has.
     """

@@ -12,6 +12,7 @@ import pytest
 from small_logs import write_sim_dataset
 
 import merlin_sim as ms
+import merlin_sim.models
 import merlin_sim.schemas
 
 ALONE = """
@@ -117,3 +118,13 @@ def test_a_name_of_merlins_means_merlins():
     assert not hasattr(ms, "Block")
     with pytest.raises(AttributeError, match="module 'merlin_sim' has no attribute 'DIN'"):
         _ = ms.DIN
+
+
+def test_what_goes_wrong_while_a_name_is_made_is_said(monkeypatch):
+    def broken(name):
+        raise AttributeError("module 'numpy' has no attribute 'object'")
+
+    monkeypatch.setattr(merlin_sim.models, "__getattr__", broken)
+    monkeypatch.delattr(ms, "TWINModel", raising=False)
+    with pytest.raises(AttributeError, match="module 'numpy' has no attribute 'object'"):
+        _ = ms.TWINModel

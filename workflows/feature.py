@@ -1,4 +1,4 @@
-"""Features without ids that columns of a log may become, and their names in a dataset."""
+"""Features other than keys that columns of a log may become, and their names in a dataset."""
 
 from __future__ import annotations
 
@@ -312,7 +312,7 @@ class FeatureSet:
 
     @property
     def user_numbers(self) -> tuple[str, ...]:
-        """The dataset's columns of numbers of the user: the user's own, the interaction's."""
+        """The dataset's columns of numbers of the user and of the interaction."""
         lagged = (name for number in self.lagging for name in number.lagged)
         return (*self.numbers(USER), *self.numbers(INTERACTION), *lagged)
 

@@ -46,7 +46,9 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
-            raise Stopped(f"{ctx.invoked_subcommand}: stopped on request (Ctrl-C).") from error
+            groups = [] if ctx.parent is None else [ctx.info_name]
+            command = " ".join(filter(None, [*groups, ctx.invoked_subcommand]))
+            raise Stopped(f"{command}: stopped on request (Ctrl-C).") from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""

@@ -144,17 +144,17 @@ class Replicas:
         elif current != self._refused:
             self._begin(current)
 
-    def _begin(self, current: ServedVersion) -> None:
+    def _begin(self, new: ServedVersion) -> None:
         try:
-            replica = self.make(current)
+            replica = self.make(new)
         except (MerlinSimError, OSError) as error:
-            self._refuse(current, str(error))
+            self._refuse(new, str(error))
             return
         if self.standby is not None:  # of memory two are enough
             self._in_background(self.standby.kill)
             self.standby = None
-        self.say(f"loading version {current.number}; version {self.serving.number} answers")
-        self._loading = current, replica
+        self.say(f"loading version {new.number}; version {self.serving.number} answers")
+        self._loading = new, replica
 
     def _look_at(self, version: ServedVersion, replica: Replica) -> None:
         if replica.problem is not None:
@@ -176,10 +176,10 @@ class Replicas:
                 self._in_background(last.end)
             self.say(f"version {self.serving.number} answers, in place of {before.number}")
 
-    def _refuse(self, current: ServedVersion, reason: str) -> None:
-        self._refused = current
+    def _refuse(self, new: ServedVersion, reason: str) -> None:
+        self._refused = new
         self.say(
-            f"version {current.number} cannot be served: {reason}\n"
+            f"version {new.number} cannot be served: {reason}\n"
             f"version {self.serving.number} goes on answering"
         )
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from ..times import is_text
 
 ABSENT = -1
 """The position of a key that is not there."""
-MOST_KEPT = 64
+MOST_KEPT = 128
 SUM = "sum"
 LONGEST = 1 << 31
 """Bytes of strings for which offsets of 32 bits are too few."""
@@ -119,19 +120,32 @@ class KeyCodes:
         return cls(KeyIndex(keys.drop_null()), index["start"])
 
 
+_known: OrderedDict[tuple[str, str], tuple[Any, KeyCodes | None]] = OrderedDict()
+_lock = threading.Lock()
+
+
 def keys_of_file(path: Path | str, column: str) -> KeyCodes | None:
     """Read the keys of a parquet file's column, once in a process; see :meth:`KeyCodes.read`.
 
     A file is known by its path, its inode, its size and when it was changed, so another one that
     stands there later is read anew.
     """
+    known = str(path), column
     stated = Path(path).stat()
-    return _read_once(str(path), column, (stated.st_mtime_ns, stated.st_ino, stated.st_size))
-
-
-@lru_cache(MOST_KEPT)
-def _read_once(path: str, column: str, stamp: tuple[int, int, int]) -> KeyCodes | None:
-    return KeyCodes.read(path, column)
+    stamp = stated.st_mtime_ns, stated.st_ino, stated.st_size
+    with _lock:
+        found = _known.get(known)
+        if found is not None and found[0] == stamp:
+            _known.move_to_end(known)
+            return found[1]
+    keys = KeyCodes.read(path, column)
+    with _lock:
+        for gone in [old for old in _known if not Path(old[0]).exists()]:
+            del _known[gone]
+        _known[known] = stamp, keys
+        while len(_known) > MOST_KEPT:
+            _known.popitem(last=False)
+    return keys
 
 
 def is_vocabulary(path: Path | str) -> bool:

@@ -269,7 +269,7 @@ def _learned(
 
 
 def read_fitted_features(path: Path) -> tuple[FeatureSet, FittedNumbers, str]:
-    """Read a workflow.json's features without ids, and the name of the timestamp's column."""
+    """Read a workflow.json's features other than keys, and the name of the timestamp's column."""
     columns, _, numbers = _learned(path, *_histories(path))
     return columns.features, numbers, columns.timestamp
 
