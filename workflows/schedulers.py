@@ -196,8 +196,13 @@ def open_scheduler(where: str = AUTO, workers: int | None = None) -> Iterator[Sc
 def _client_of(
     cluster: Callable[..., Any], settings: Mapping[str, Any], **more: Any
 ) -> Iterator[Any]:
-    """Start a cluster on this machine, whose workers have one thread and no dashboard."""
+    """Start a cluster on this machine, whose workers have one thread and no dashboard.
+
+    Merlin remembers the client that it finds, and uses it as long as its cluster lists workers,
+    which a closed one may do where a worker was lost: Merlin then forgets it here.
+    """
     from distributed import Client
+    from merlin.core.utils import global_dask_client, set_dask_client
 
     with (
         dask.config.set({"distributed.comm.timeouts.connect": "60s", **LOST_WORKER, **settings}),
@@ -211,7 +216,11 @@ def _client_of(
         ) as started,
         Client(started) as client,
     ):
-        yield client
+        try:
+            yield client
+        finally:
+            if global_dask_client() is client:
+                set_dask_client("auto")
 
 
 def _gpus() -> tuple[Gpu, ...]:

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from dask_cuda import LocalCUDACluster
 from distributed import LocalCluster
+from merlin.core.utils import global_dask_client
 from stand_in import FOLDER, SHORT_OF_MEMORY, load, machine
 
 from merlin_sim.foundation.exceptions import MerlinSimError
@@ -187,6 +188,9 @@ def test_a_local_cluster_works_and_hands_errors_on():
         assert sorted(scheduler.run(square, range(10))) == [n**2 for n in range(10)]
         with pytest.raises(MerlinSimError, match="bad luck"):
             list(scheduler.run(square, range(20)))
+        assert global_dask_client() is scheduler.client  # Merlin finds it, and keeps it
+    scheduler.client.cluster.workers["lost"] = None  # as where one was lost while it closed
+    assert global_dask_client() is None
 
 
 @pytest.fixture

@@ -228,10 +228,12 @@ def test_a_dask_cluster_fits_and_writes_the_same(tmp_path):
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
         with Client(cluster) as client:
             set_dask_client(client)
-            workflow = compose(tmp_path / "cluster", price=nvt.ops.LogOp)
-            workflow.fit(log)
-            set_dask_client("auto")
-            ms.write_dataset(workflow, log, tmp_path / "by two", scheduler=DaskCluster(client))
+            try:
+                workflow = compose(tmp_path / "cluster", price=nvt.ops.LogOp)
+                workflow.fit(log)
+                ms.write_dataset(workflow, log, tmp_path / "by two", scheduler=DaskCluster(client))
+            finally:
+                set_dask_client("auto")  # Merlin keeps it after it is closed
     for path in sorted((tmp_path / "by one").rglob("*.parquet")):
         other = tmp_path / "by two" / path.relative_to(tmp_path / "by one")
         assert pq.read_table(path).equals(pq.read_table(other)), path
