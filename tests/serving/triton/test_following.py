@@ -14,7 +14,7 @@ from asking import Asking, until_more_came
 from held_server import Gate, until
 from in_process import run
 from serving_process import reached, read_until, serving
-from triton_calls import infer_events, metric
+from triton_calls import infer_events, is_counted, metric
 
 from merlin_sim.serving.encoder import EventEncoder
 from merlin_sim.serving.scorer import Scorer
@@ -124,8 +124,9 @@ def sigterm_lets_it_answer(process, server, gate, event, expected):
     count, children = 10, psutil.Process(process.pid).children(recursive=True)
 
     def waiting():
-        """Requests that the server has taken and no model works on."""
-        return metric(server, "nv_inference_pending_request_count", model="events")
+        """Requests that the server has taken and no model works on, once one came."""
+        pending = {"name": "nv_inference_pending_request_count", "model": "events"}
+        return metric(server, **pending) if is_counted(server, **pending) else 0
 
     with ThreadPoolExecutor(count) as pool:
         try:
