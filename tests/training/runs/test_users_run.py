@@ -10,11 +10,18 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from processes import entries, losses
+import tensorflow as tf
+from grouped_batches import losses_and_gradients
+from processes import LOSSES, entries, losses
 from small_users import RULES, write_users_dataset
 
+from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.foundation.ranks import Ranks
+from merlin_sim.models import build_model
+from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.training.evaluation.scored_rows import TEST_SCORES, exact_auc
+from merlin_sim.training.reports.run_results import read_results
 from merlin_sim.training.runs.run import run
 from merlin_sim.training.runs.run_config import RunConfig
 
@@ -29,13 +36,36 @@ SIM = {
     "top_k": 2,
 }
 LENGTHS = np.random.default_rng(0).integers(2, 25, 40).tolist()
-SAMPLES = 2 * sum(length - 2 for length in LENGTHS)
-"""Of train: a negative and a positive for each position but the first and the last."""
 
 
 @pytest.fixture(scope="module")
 def users(tmp_path_factory):
-    return write_users_dataset(tmp_path_factory.mktemp("users") / "dataset", [[LENGTHS]])
+    """Two files, unequal row groups; of test some users have three positions, some none.
+
+    Some users have no id, and are told apart nevertheless.
+    """
+    groups = [[LENGTHS[:5], LENGTHS[5:17]], [LENGTHS[17:]]]
+    users = write_users_dataset(tmp_path_factory.mktemp("users") / "dataset", groups)
+    for file in sorted(users.glob("users/*")):
+        table = pq.read_table(file)
+        ends = table["test_end"].to_pylist()
+        begins = [max(0, end - number % 4) for number, end in enumerate(ends)]
+        changed = {
+            "test_begin": begins,
+            "train_end": begins,
+            "train_begin": [min(1, begin) for begin in begins],
+            "user": [user if user % 3 else 0 for user in table["user"].to_pylist()],
+        }
+        for name, values in changed.items():
+            table = table.set_column(table.column_names.index(name), name, pa.array(values))
+        pq.write_table(table, file, row_group_size=4)
+    return users
+
+
+def positions_of(users, mapping):
+    """How many positions each user has in a part of the data."""
+    table = pa.concat_tables([pq.read_table(file) for file in sorted(users.glob("users/*"))])
+    return table[f"{mapping}_end"].to_numpy() - table[f"{mapping}_begin"].to_numpy()
 
 
 def config_of(users, results, **changes):
@@ -56,15 +86,17 @@ def run_whole(users, directory, **options):
     """Run with all its checkpoints; gives the directory and the results."""
     saving = {"save_checkpoint_path": directory, "checkpoint_every": 4, "keep_checkpoints": 9}
     ended = run(config_of(users, directory / "results", **saving, **options))
-    assert ended["samples"] == options.get("epochs", 2) * SAMPLES
+    # A negative and a positive for each position.
+    assert ended["samples"] == options.get("epochs", 2) * 2 * positions_of(users, "train").sum()
     evaluation = json.loads((directory / "results/evaluation.json").read_text())
-    assert evaluation["rows"] == 2 * len(LENGTHS)  # of test each user has one position
+    assert evaluation["rows"] == 2 * positions_of(users, "test").sum()
     return directory, ended
 
 
 @pytest.fixture(scope="module")
 def whole(users, tmp_path_factory):
-    return run_whole(users, tmp_path_factory.mktemp("whole"), evals_per_epoch=2)
+    directory = tmp_path_factory.mktemp("whole")
+    return run_whole(users, directory, evals_per_epoch=2, save_scores=True)
 
 
 def assert_goes_on(users, whole, results, step, **options):
@@ -84,6 +116,7 @@ def test_a_run_that_goes_on_within_an_epoch_ends_as_one_that_was_not_stopped(
     users, whole, tmp_path
 ):
     assert len(entries(whole[0] / "results", "evaluation")) == 2
+    assert_joined_with_users(users, whole[0] / "results", whole[1])
     options = {"evals_per_epoch": 2}
     options |= assert_goes_on(users, whole, tmp_path, 12, **options)
     for other in ({"fresh_negatives": False}, {"candidates": 8}):
@@ -101,40 +134,11 @@ def test_plain_rows_go_on_within_an_epoch_and_are_scored_as_candidates_are(users
     assert "of the 4,096 MB of --data_memory_mb: all stay on the device" in said.out + said.err
     assert_goes_on(users, whole, tmp_path / "again", 4, **options)
     options = {"mode": "inference", "load_checkpoint_path": directory, "candidates": 6}
-    inferred = run(config_of(users, tmp_path / "scored", **options, global_batch_size=30))
-    assert inferred["rows"] == 2 * len(LENGTHS)
+    options |= {"global_batch_size": 30, "save_scores": True}
+    inferred = run(config_of(users, tmp_path / "scored", **options))
+    assert_joined_with_users(users, tmp_path / "scored", inferred)
     for name in ("test_auc", "test_gauc", "test_log_loss"):
         assert inferred[name] == pytest.approx(ended[name], abs=1e-6)
-
-
-def test_saved_scores_are_joined_with_the_positions_of_users(tmp_path):
-    """Two files, unequal row groups; of test some users have three positions, some none.
-
-    Users without an id are told apart: the AUC within users is of each. Scored are users x
-    candidates, then rows.
-    """
-    users = write_users_dataset(tmp_path / "users", [[LENGTHS[:5], LENGTHS[5:6]], [LENGTHS[6:12]]])
-    for file in sorted(users.glob("users/*")):
-        table = pq.read_table(file)
-        ends = table["test_end"].to_pylist()
-        begins = [max(0, end - number % 4) for number, end in enumerate(ends)]
-        changed = {
-            "test_begin": begins,
-            "train_end": begins,
-            "train_begin": [min(1, begin) for begin in begins],
-            "user": [user if user % 3 else 0 for user in table["user"].to_pylist()],
-        }
-        for name, values in changed.items():
-            table = table.set_column(table.column_names.index(name), name, pa.array(values))
-        pq.write_table(table, file, row_group_size=4)
-    options = {"save_scores": True, "global_batch_size": 16, "max_steps": 2}
-    saved = tmp_path / "saved"
-    ended = run(config_of(users, tmp_path / "out", save_checkpoint_path=saved, **options))
-    assert_joined_with_users(users, tmp_path / "out", ended)
-    options |= {"mode": "inference", "load_checkpoint_path": saved, "candidates": 1}
-    assert_joined_with_users(
-        users, tmp_path / "in", run(config_of(users, tmp_path / "in", **options))
-    )
 
 
 def assert_joined_with_users(users, results, ended):
@@ -157,40 +161,33 @@ def assert_joined_with_users(users, results, ended):
 
 
 def test_many_negatives_of_a_position_share_a_row(tmp_path):
-    """By default 14 candidates of 2 positions with 7 samples each; of test one has 7.
-
-    ETA's projections come back with the checkpoint, whatever the seed.
-    """
+    """By default 14 candidates of 2 positions with 7 samples each; of test one has 7."""
     rules = replace(RULES, negatives_per_positive=6)
     users = write_users_dataset(tmp_path / "users", [[LENGTHS[:12]]], rules)
-    eta = {"embedding_dim": 4, "long_seq_length": 5, "top_k": 2, "stage_two_mlp_dims": (8,)}
-    batch = {"global_batch_size": 56, "model_type": "eta", "model_options": eta, "epochs": 1}
-    saved = tmp_path / "saved"
-    ended = run(config_of(users, tmp_path / "train", save_checkpoint_path=saved, **batch))
+    ended = run(config_of(users, tmp_path / "train", global_batch_size=56, epochs=1))
     assert ended["samples"] == 7 * sum(length - 2 for length in LENGTHS[:12])
-    loading = {"mode": "inference", "load_checkpoint_path": saved, "candidates": 1, "seed": 6}
-    inferred = run(config_of(users, tmp_path / "scored", **loading, **batch))
-    assert inferred["rows"] == 7 * 12
-    for name in ("test_auc", "test_gauc", "test_log_loss"):
-        assert inferred[name] == pytest.approx(ended[name], abs=1e-6)
+    evaluation = json.loads((tmp_path / "train/evaluation.json").read_text())
+    assert evaluation["rows"] == 7 * 12
     with pytest.raises(MerlinSimError, match="multiple of `candidates`.*`candidates` = 14"):
-        run(config_of(users, tmp_path / "odd", **{**batch, "global_batch_size": 128}))
+        run(config_of(users, tmp_path / "odd", global_batch_size=128))
 
 
 def test_times_are_read_by_users_x_candidates_as_by_rows(tmp_path):
-    """Fixed negatives, one step: its loss, and what it learned, are those of the same samples."""
+    """All samples in one batch have the loss and the gradients of the same samples as rows."""
     users = write_users_dataset(tmp_path / "users", [[LENGTHS[:12]]], time_intervals="hours")
+    dataset = DatasetDirectory.open(users)
     twin = {"embedding_dim": 4, "long_seq_length": 5, "top_k": 2, "stage_two_mlp_dims": (8,)}
-    options = {"model_type": "twin", "model_options": twin, "global_batch_size": 4096, "epochs": 1}
-    options |= {"fresh_negatives": False, "deterministic": True, "save_scores": True}
-    ended = []
-    for candidates in (None, 1):
-        results = tmp_path / f"{candidates}"
-        ended.append(run(config_of(users, results, candidates=candidates, **options)))
-        (epoch,) = entries(results, "epoch")
-        ended[-1] |= {name: epoch[name] for name in ("total_loss", "train_auc")}
-    for name in ("total_loss", "train_auc", "test_log_loss", "test_exact_auc"):
-        assert ended[0][name] == pytest.approx(ended[1][name], rel=1e-4), name
+    model = build_model("twin", dataset.schema, **twin)
+    for variable in model.trainable_variables:
+        variable.assign_add(tf.random.normal(variable.shape, stddev=0.3))
+    names, steps = list(model.training_columns), []
+    for candidates in (1, 8):
+        feed = open_loader(dataset, "train", names, 4096, Ranks(), candidates=candidates)
+        steps.append(losses_and_gradients(model, *next(iter(feed))))
+        feed.stop()
+    np.testing.assert_allclose(steps[0][0], steps[1][0], rtol=1e-5)
+    for ours, theirs in zip(steps[0][2], steps[1][2], strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
 
 
 def test_the_throughput_counts_samples_and_no_fillers(users, tmp_path):
@@ -199,28 +196,22 @@ def test_the_throughput_counts_samples_and_no_fillers(users, tmp_path):
         steps = {"benchmark": True, "benchmark_steps": None, "benchmark_warmup_steps": 0}
         reported[mode] = run(config_of(users, tmp_path, mode=mode, **steps, candidates=8))
     spent = {mode: values["latency_mean"] / 1000 for mode, values in reported.items()}
-    # Of rows of 8 candidates train has ceil((length - 2) / 4), 16 a batch.
-    steps = -(-sum(-(-(length - 2) // 4) for length in LENGTHS) // 16)
-    assert reported["train"]["throughput"] * spent["train"] * steps == pytest.approx(SAMPLES)
-    samples = reported["inference"]["throughput"] * spent["inference"]
-    assert samples == pytest.approx(2 * len(LENGTHS))  # one batch of rows of 2
+    # Of rows of 8 candidates, which are 4 positions, train has 16 a batch.
+    steps = -(-sum(-(-positions_of(users, "train") // 4)) // 16)
+    samples = 2 * positions_of(users, "train").sum()
+    assert reported["train"]["throughput"] * spent["train"] * steps == pytest.approx(samples)
+    samples = 2 * reported["inference"]["throughput"] * spent["inference"]  # in two batches
+    assert samples == pytest.approx(2 * positions_of(users, "test").sum())
 
 
 def test_candidates_train_compiled(users, tmp_path):
-    """SIM, which has the parts of the other models."""
-    options = {"model_type": "sim", "model_options": SIM, "epochs": 1, "max_steps": 4}
-    plain, compiled = tmp_path / "plain", tmp_path / "compiled"
-    samples = run(config_of(users, plain, **options))["samples"]
-    assert run(config_of(users, compiled, **options, xla=True))["samples"] == samples
-    received = losses(compiled)
-    for step, values in losses(plain).items():
-        np.testing.assert_allclose(received[step], values, rtol=1e-4)
-
-
-def test_candidates_train_compiled_and_in_mixed_precision(users, whole, tmp_path, capfd):
-    run(config_of(users, tmp_path, amp=True, xla=True, epochs=1, max_steps=4))
-    received, expected = losses(tmp_path), losses(whole[0] / "results")
-    assert list(received) == [1, 2, 3, 4]
-    for step, values in received.items():
-        np.testing.assert_allclose(values, expected[step], rtol=1e-2)
-    assert "no GPU: --amp computes float16 in software" in capfd.readouterr().out
+    """SIM, which has the parts of the other models: its losses after each of four steps."""
+    options = {"model_type": "sim", "model_options": SIM, "log_format": "dllogger"}
+    options |= {"benchmark": True, "benchmark_steps": 4, "benchmark_warmup_steps": 0}
+    found = []
+    for xla in (False, True):
+        run(config_of(users, tmp_path / f"{xla}", **options, xla=xla))
+        steps = read_results(tmp_path / f"{xla}").steps
+        found.append([[step[name] for name in LOSSES] for step in steps])
+    assert len(found[0]) == 4
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-4)
