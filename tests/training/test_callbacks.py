@@ -38,12 +38,14 @@ def with_validation(validated):
     return ms.DatasetDirectory.open(validated)
 
 
-def compiled(dataset, optimizer=None, **options):
+def compiled(dataset, optimizer=None, run_eagerly=True, **options):
+    """A model to fit; eagerly where nothing depends on a graph, which takes longer to trace."""
     tf.keras.utils.set_random_seed(4)
     model = ms.DINModel.from_dataset(dataset, **DIN)
     # The averages of weights are among what a resume has to bring back.
     averaging = Adam(0.02, use_ema=True, ema_momentum=0.5)
-    model.compile(optimizer or averaging, metrics=[ms.metrics.AUC()], **options)
+    metrics = [ms.metrics.AUC()]
+    model.compile(optimizer or averaging, metrics=metrics, run_eagerly=run_eagerly, **options)
     tf.keras.utils.set_random_seed(4)
     return model
 
@@ -119,54 +121,50 @@ def test_a_fit_that_was_killed_within_an_epoch_goes_on_to_the_bit(dataset, whole
         assert ours == theirs
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "every"),
-    [(lambda: tf.keras.optimizers.Adam(0.02), 3), (lambda: "rmsprop", None)],
-    ids=["of Keras, within an epoch", "compile's own"],
-)
-def test_an_optimizer_that_is_not_of_this_package_goes_on_too(dataset, tmp_path, optimizer, every):
-    """With dropout, and a rate that depends on the one before."""
+def test_an_optimizer_that_is_not_of_this_package_goes_on_too(dataset, tmp_path):
+    """Within an epoch, with dropout, and a rate that depends on the one before."""
     tf.keras.backend.experimental.enable_tf_random_generator()
     models = []
     for seed, resume in ((4, False), (99, True)):
         tf.keras.utils.set_random_seed(4)
         model = ms.DINModel.from_dataset(dataset, **DIN, dropout_rate=0.5)
-        model.compile(optimizer(), metrics=[], run_eagerly=True)
+        model.compile("rmsprop", metrics=[], run_eagerly=True)
         tf.keras.utils.set_random_seed(seed)
         lower = tf.keras.callbacks.LearningRateScheduler(lambda _, rate: rate / 2)
-        saved = ms.callbacks.Checkpoint(tmp_path / "saved", resume=resume, every=every)
+        saved = ms.callbacks.Checkpoint(tmp_path / "saved", resume=resume, every=3)
         models.append(fit(model, dataset, [lower, saved]))
         shutil.rmtree(tmp_path / "saved/step-0000000010")
     assert_same(*models)
 
 
-def test_steps_of_an_execution_change_nothing(dataset, whole, tmp_path):
-    one, log, _ = whole
-    evaluation = ms.callbacks.Evaluation(dataset, batch_size=BATCH, times_per_epoch=2)
-    logger = ms.callbacks.JSONLogger(tmp_path)
-    several = fitted(dataset, [logger, evaluation], steps_per_execution=3)
-    assert_same(one, several)
-    ours, theirs = (entries(path, "step") for path in (tmp_path, log))
+def test_steps_of_an_execution_change_nothing(dataset, tmp_path):
+    models = []
+    for steps in (1, 3):
+        evaluation = ms.callbacks.Evaluation(dataset, batch_size=BATCH, times_per_epoch=2)
+        callbacks = [ms.callbacks.JSONLogger(tmp_path / f"{steps}"), evaluation]
+        options = {"steps_per_execution": steps, "run_eagerly": False}
+        models.append(fitted(dataset, callbacks, **options))
+    assert_same(*models)
+    one, several = tmp_path / "1", tmp_path / "3"
+    ours, theirs = (entries(path, "step") for path in (several, one))
     assert [e["step"] for e in ours] == [e["step"] for e in theirs] == list(range(1, 11))
     assert [e["total_loss"] for e in ours] == [e["total_loss"] for e in theirs]
-    epochs = [[e["train_auc"] for e in entries(path, "epoch")] for path in (tmp_path, log)]
+    epochs = [[e["train_auc"] for e in entries(path, "epoch")] for path in (several, one)]
     assert epochs[0] == epochs[1]
-    assert [e["step"] for e in entries(log, "evaluation")] == [2, 7]
-    assert [e["step"] for e in entries(tmp_path, "evaluation")] == [3, 8]  # behind steps 2 and 7
-
-
-def test_an_execution_after_one_of_a_single_step_does_all_its_steps(dataset):
-    model = compiled(dataset, steps_per_execution=4)
-    for steps in (1, 8):
-        model.fit(dataset, batch_size=BATCH, steps_per_epoch=steps, verbose=0)
-    assert model.optimizer.iterations.numpy() == 1 + 8
+    assert [e["step"] for e in entries(one, "evaluation")] == [2, 7]
+    assert [e["step"] for e in entries(several, "evaluation")] == [3, 8]  # behind steps 2 and 7
+    # Also after an execution of a single step each has all its steps.
+    for more in (1, 6):
+        models[1].fit(dataset, batch_size=BATCH, steps_per_epoch=more, verbose=0)
+    assert models[1].optimizer.iterations.numpy() == 10 + 1 + 6
 
 
 def test_a_whole_step_may_be_one_program(dataset, whole):
     """As on one GPU: samples made, gradients of whole tables, update and metrics, by XLA."""
     with gpu_forms(True):
         kept = WeightsOfEpochs()
-        fitted(dataset, [kept], epochs=1, jit_compile=True, steps_per_execution=2)
+        options = {"run_eagerly": False, "jit_compile": True, "steps_per_execution": 2}
+        fitted(dataset, [kept], epochs=1, **options)
     for ours, theirs in zip(kept.weights[0], whole[2][0], strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=2e-3, atol=2e-4)
 
@@ -186,7 +184,7 @@ def test_callbacks_of_keras_hear_of_what_was_held_out_and_are_resumed(with_valid
             tf.keras.callbacks.EarlyStopping("test_auc", **wanted),
             ms.callbacks.Checkpoint(tmp_path / "saved", resume=True),
         ]
-        model.fit(dataset, batch_size=BATCH, epochs=epochs, callbacks=callbacks, verbose=0)
+        model.fit(dataset, batch_size=300, epochs=epochs, callbacks=callbacks, verbose=0)
         return model, evaluation
 
     go_on(epochs=2)
@@ -233,7 +231,7 @@ def test_a_metric_of_ones_own_takes_no_published_name(dataset):
 def test_an_evaluation_of_a_second_model_is_its_own(dataset):
     evaluation = ms.callbacks.Evaluation(dataset, batch_size=BATCH)
     for seed in (1, 2):
-        model = compiled(dataset, Adam(0.02), run_eagerly=True)
+        model = compiled(dataset, Adam(0.02))
         model.set_weights([weight + 0.1 * seed for weight in model.get_weights()])
         fit(model, dataset, [evaluation], epochs=1, steps_per_epoch=1)
     own = ms.callbacks.Evaluation(dataset, batch_size=BATCH)
@@ -299,35 +297,23 @@ def test_a_second_fit_with_a_checkpoint_that_does_not_resume_begins_anew(
     assert model.optimizer.iterations.numpy() == 2 * 5
 
 
-def test_classes_without_a_weight_are_refused(dataset):
-    with pytest.raises(ms.OptionError, match="`class_weight` should have a weight for each label"):
-        compiled(dataset).fit(dataset, batch_size=BATCH, class_weight={1: 2.0}, verbose=0)
-
-
-def test_other_data_than_a_directory_s_cannot_be_resumed(dataset, tmp_path):
-    model = compiled(dataset)
-    loader = ms.RowLoader(ms.Dataset(list(map(str, dataset.files("train")))), BATCH)
-    columns, labels = next(iter(loader))
-    with pytest.raises(ms.MerlinSimError, match="is for `fit` on an opened dataset directory"):
-        model.fit(
-            columns, labels, callbacks=[ms.callbacks.Checkpoint(tmp_path / "saved")], verbose=0
-        )
-
-
-def test_a_loader_without_a_directory_is_not_saved(dataset, tmp_path):
-    model = compiled(dataset)
-    loader = ms.RowLoader(
-        ms.Dataset(list(map(str, dataset.files("train"))), schema=dataset.schema), BATCH
-    )
-    with pytest.raises(ms.MerlinSimError, match="expected an opened dataset directory.*RowLoader"):
-        model.fit(loader, callbacks=[ms.callbacks.Checkpoint(tmp_path / "saved")], verbose=0)
-
-
-def test_weights_that_no_checkpoint_keeps_are_not_restored_after_a_resume(dataset, tmp_path):
-    stopping = tf.keras.callbacks.EarlyStopping("loss", restore_best_weights=True)
+def test_what_cannot_be_saved_resumed_or_weighed_is_refused(dataset, tmp_path):
     saved = ms.callbacks.Checkpoint(tmp_path / "saved", resume=True)
-    with pytest.raises(ms.MerlinSimError, match="restore_best_weights=False in a run that"):
-        fitted(dataset, [stopping, saved])
+    files = list(map(str, dataset.files("train")))
+    bare, loader = (
+        ms.RowLoader(ms.Dataset(files, **more), BATCH) for more in ({}, {"schema": dataset.schema})
+    )
+    restoring = tf.keras.callbacks.EarlyStopping("loss", restore_best_weights=True)
+    for data, options, said in (
+        (dataset, {"class_weight": {1: 2.0}}, "`class_weight` should have a weight for each label"),
+        (next(iter(bare)), {"callbacks": [saved]}, "is for `fit` on an opened dataset directory"),
+        ([loader], {"callbacks": [saved]}, "expected an opened dataset directory.*RowLoader"),
+        (dataset, {"callbacks": [restoring, saved]}, "restore_best_weights=False in a run that"),
+    ):
+        given = data if isinstance(data, (tuple, list)) else [data]
+        more = {"batch_size": BATCH} if data is dataset else {}
+        with pytest.raises(ms.MerlinSimError, match=said):
+            compiled(dataset).fit(*given, **options, **more, verbose=0)
 
 
 def test_the_command_line_goes_on_with_what_a_notebook_began_and_takes_callbacks_and_metrics(
@@ -335,7 +321,7 @@ def test_the_command_line_goes_on_with_what_a_notebook_began_and_takes_callbacks
 ):
     saved = ms.callbacks.Checkpoint(tmp_path / "saved")
     model = ms.DINModel.from_dataset(dataset, **DIN)
-    model.compile("lazy_adam", metrics=[ms.metrics.AUC()])
+    model.compile("lazy_adam", metrics=[ms.metrics.AUC()], run_eagerly=True)
     model.fit(dataset, batch_size=BATCH, callbacks=[saved], verbose=0)
     heard = []
 
