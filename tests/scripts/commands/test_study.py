@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import in_process
+import psutil
 import pytest
 import yaml
 from processes import BIN, Started, entries, losses
@@ -89,36 +90,41 @@ def test_a_grid_is_run_compared_and_extended_and_failed_runs_are_named(
 ):
     few = {"global_batch_size": 150}  # steps
     grid = {"lr": [0.01, 0.05]}
-    path = write(title="Rates", seeds=2, grid=grid, reference={"lr": 0.05}, options=few)
-    done = in_process.answer("study", path, "--results_dir", tmp_path / "out")
+    path = write(title="Rates", grid=grid, reference={"lr": 0.05}, options=few)
+    words = ("study", path, "--results_dir", tmp_path / "out")
+    early = in_process.answer(*words, "--report_only")
+    assert early.returncode == 2 and "no run of this study has ended yet" in early.stderr
+    done = in_process.answer(*words)
     assert done.returncode == 0, done.stderr
-    assert trials_here == [f"lr {lr}, seed {seed}" for seed in (1, 2) for lr in (0.01, 0.05)]
+    assert trials_here == [f"lr {lr}, seed 1" for lr in (0.01, 0.05)]
     said, page = done.stdout.splitlines()
-    assert re.match(r"Test AUC of lr 0\.01: [+-]0\.\d{4}, (noise|better|worse): 95% ", said)
+    verdict = "(noise|more than other test users would change)"
+    assert re.match(rf"Test AUC of lr 0\.01: [+-]0\.\d{{4}}, {verdict}: 95% ", said)
     assert page == str(tmp_path / "out" / "report" / "study.html")
     markdown = (tmp_path / "out" / "report" / "study.md").read_text()
     assert markdown.startswith("# Rates\n") and "compared with lr 0.05" in markdown
-    assert len(re.findall(r"^\| lr 0\.0[15] \| 2 \|", markdown, re.MULTILINE)) >= 6
-    directory = tmp_path / "out" / "trials" / "lr-0.01" / "small-seed-2"
+    assert len(re.findall(r"^\| lr 0\.0[15] \| 1 \|", markdown, re.MULTILINE)) >= 6
+    directory = tmp_path / "out" / "trials" / "lr-0.01" / "small-seed-1"
     assert (directory / "test_scores.parquet").is_file()
-    assert yaml.safe_load((directory / "config.yaml").read_text())["seed"] == 2
+    assert yaml.safe_load((directory / "config.yaml").read_text())["seed"] == 1
     # One more value: what was run is not run again, and what fails is named.
-    write(title="Rates", seeds=1, grid={"lr": [0.01, 0.05, 1e30]}, options=few)
-    again = in_process.answer("study", path, "--results_dir", tmp_path / "out")
-    assert again.returncode == 2 and trials_here[4:] == ["lr 1e+30, seed 1"]
+    write(title="Rates", grid={"lr": [0.01, 0.05, 1e30]}, options=few)
+    again = in_process.answer(*words)
+    assert again.returncode == 2 and trials_here[2:] == ["lr 1e+30, seed 1"]
     assert "3 runs, 2 of them done" in again.stderr
     assert "runs that failed, 1: lr 1e+30, seed 1" in again.stderr
-    assert re.search(r"lr 1e\+30, seed 1: failed with 2: merlin-sim: the loss is", again.stderr)
+    failure = r"lr 1e\+30, seed 1: failed with 2: merlin-sim: the loss is .*a smaller `lr`"
+    assert re.search(failure, again.stderr)
     assert "2 ended of 3" in (tmp_path / "out/report/study.md").read_text()
-    write(title="Rates", seeds=2, grid={"lr": [0.01]}, options={"epochs": 2})
-    other = in_process.answer("study", path, "--results_dir", tmp_path / "out")
+    write(title="Rates", grid={"lr": [0.01]}, options={"epochs": 2})
+    other = in_process.answer(*words)
     assert other.returncode == 2 and "epochs 1 there and 2 here" in other.stderr
 
 
 @pytest.mark.slow
 def test_a_search_is_pruned_and_chooses_by_what_there_is(write, trials_here, tmp_path):
     space = {"lr": {"low": 0.0001, "high": 0.1, "log": True}, "optimizer": ["adam", "sgd"]}
-    search = {"trials": 4, "space": space, "startup_trials": 1}
+    search = {"trials": 3, "space": space, "startup_trials": 1}
     options = {"epochs": 2, "select_by": "test", "global_batch_size": 150}
     path = write(search=search, options=options)
     done = in_process.answer("study", path, "--results_dir", tmp_path / "out")
@@ -128,9 +134,9 @@ def test_a_search_is_pruned_and_chooses_by_what_there_is(write, trials_here, tmp
     rows = re.findall(
         r"^\| (\d) \| (complete|pruned) \| .* \| (0\.\d+) \|$", markdown, re.MULTILINE
     )
-    assert sorted(number for number, _, _ in rows) == list("0123")
+    assert sorted(number for number, _, _ in rows) == list("012")
     complete = [float(auc) for _, how, auc in rows if how == "complete"]
-    assert complete == sorted(complete, reverse=True) and len(complete) < 4
+    assert complete == sorted(complete, reverse=True) and len(complete) < 3
     logged = {
         number: entries(tmp_path / "out/trials" / f"trial-000{number}" / "small-seed-1", "epoch")
         for number, _, _ in rows
@@ -139,45 +145,44 @@ def test_a_search_is_pruned_and_chooses_by_what_there_is(write, trials_here, tmp
         if how == "complete":
             assert f"{logged[number][-1]['test_auc']:.4f}" == auc
     again = in_process.answer("study", path, "--results_dir", tmp_path / "out")
-    assert again.returncode == 0 and len(trials_here) == 4
+    assert again.returncode == 0 and len(trials_here) == 3
 
 
 @pytest.mark.slow
 def test_a_study_that_is_stopped_and_killed_goes_on_where_it_was(
     write, warm_trials, sim_dataset, tmp_path, monkeypatch
 ):
-    options = {"epochs": 25, "global_batch_size": 16}
-    path = write(seeds=2, options=options)
-    first, second = (tmp_path / "out/trials/all" / f"small-seed-{seed}" for seed in (1, 2))
+    options = {"epochs": 20, "global_batch_size": 16}
+    path = write(options=options)
+    results = tmp_path / "out/trials/all/small-seed-1"
     words = [str(BIN / "merlin-sim"), "study", str(path), "--results_dir", str(tmp_path / "out")]
     with Started(words, tmp_path / "log 1") as started:
-        started.wait_for_steps(first, 30)
+        started.wait_for_steps(results, 30)
         started.process.send_signal(signal.SIGINT)  # Ctrl-C
         assert started.wait(280) == 75
         assert "The same command continues it" in started.log.read_text()
-    stopped_after = max(losses(first))
-    assert 30 <= stopped_after < 475  # of 19 steps in each of 25 epochs
-    with Started(words, tmp_path / "log 2") as started:
-        started.wait_for_steps(first, stopped_after + 25)
-        for process in reversed(started.family()):
-            process.kill()  # the study first
-        assert started.wait(100) == -signal.SIGKILL
+    stopped_after = max(losses(results))
+    assert 30 <= stopped_after < 380  # of 19 steps in each of 20 epochs
+    with Started(warm(*words), tmp_path / "log 2") as started:
+        started.wait_for_steps(results, stopped_after + 25)
+        started.process.kill()  # and with it the study; then the run, which is on its own
+        for process in psutil.process_iter(["cmdline"]):
+            if str(results) in " ".join(process.info["cmdline"] or ()):
+                process.kill()
         assert "seed 1: continues" in started.log.read_text()
-    assert not (first / "evaluation.json").exists() and not losses(second)
+    assert not (results / "evaluation.json").exists()
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as of the processes before
     done = in_process.answer(*words[1:])
     assert done.returncode == 0, done.stderr
-    assert "seed 1: continues" in done.stderr and "seed 2: starts" in done.stderr
+    assert "seed 1: continues" in done.stderr
     # To the bit what a run is that was not stopped.
     (tmp_path / "undisturbed.yaml").write_text(
         yaml.safe_dump({**SMALL, **options, "dataset_dir": str(sim_dataset), "seed": 1})
     )
     alone = tmp_path / "alone"
-    merlin_sim = str(BIN / "merlin-sim")
     config = ["--config", str(tmp_path / "undisturbed.yaml"), "--results_dir", str(alone)]
-    assert subprocess.run(warm(merlin_sim, "train", *config)).returncode == 0
-    assert losses(first) == losses(alone) and len(losses(first)) == 475
-    assert len(losses(second)) == 475
+    assert subprocess.run(warm(words[0], "train", *config)).returncode == 0
+    assert losses(results) == losses(alone) and len(losses(results)) == 380
 
 
 NO_VALIDATION = {"trials": 1, "space": {"lr": [0.1]}}
@@ -186,20 +191,17 @@ DROPOUT = {"trials": 1, "space": {"dropout_rate": {"low": 0.1, "high": 2.0}}}
 
 @pytest.mark.slow
 def test_processes_share_the_runs_of_a_study(write, warm_trials, tmp_path):
-    path = write(seeds=3)
+    path = write(seeds=2)
     words = [str(BIN / "merlin-sim"), "study", str(path), "--results_dir", str(tmp_path / "out")]
-    with Started(words, tmp_path / "log") as started:
+    with Started(warm(*words), tmp_path / "log") as started:
         while "starts" not in started.log.read_text():
             assert started.process.poll() is None
             time.sleep(0.1)
         here = in_process.answer(*words[1:])
         assert here.returncode == 0, here.stderr
         assert started.wait(280) == 0
-    there = re.findall(r"(seed \d): starts", started.log.read_text())
-    assert (
-        there and warm_trials and sorted([*there, *warm_trials]) == [f"seed {n}" for n in (1, 2, 3)]
-    )
-    assert "3 ended of 3" in (tmp_path / "out/report/study.md").read_text()
+    assert "seed 1: starts" in started.log.read_text() and warm_trials == ["seed 2"]
+    assert "2 ended of 2" in (tmp_path / "out/report/study.md").read_text()
 
 
 @pytest.mark.slow
@@ -245,13 +247,10 @@ def test_what_a_study_cannot_have_is_refused_before_it_begins(write, tmp_path, c
 
 
 @pytest.mark.parametrize("name", [path.name for path in SHIPPED])
-def test_the_shipped_studies_are_ones_that_can_run(name, sim_dataset, write, tmp_path):
+def test_the_shipped_studies_are_ones_that_can_run(name, sim_dataset, tmp_path):
     file = read_study(EXAMPLES / name)
     assert file.title and len(file.seeds) >= 5
     for dataset in file.datasets:
         assert str(file.datasets[dataset]) == "demo/dataset"
     study = settle_study(replace(file, datasets={"demo": sim_dataset}), tmp_path)
     assert len(study.grid) >= 1 and study.with_users == {"demo"}
-    path = write()
-    done = in_process.answer("study", path, "--results_dir", tmp_path / "out", "--report_only")
-    assert done.returncode == 2 and "no run of this study has ended yet" in done.stderr

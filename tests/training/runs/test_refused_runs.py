@@ -55,7 +55,6 @@ SIM = {k: SMALL_OPTIONS[k] for k in ("embedding_dim", "long_seq_length")}
         ({"model_type": "sim", "tables": "spread", "xla": True, "model_options": {}},
             "`xla` cannot be given with spread tables of sim"),
         ({"global_batch_size": 512, "drop_remainder": True}, "fewer than one global batch"),
-        ({"optimizer": "sgd", "lr": 1e30}, "a smaller `lr`"),
     ],
 )  # fmt: skip
 def test_options_that_no_run_can_be_made_of(config, changes, said):

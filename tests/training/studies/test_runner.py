@@ -61,6 +61,11 @@ def test_a_run_that_was_stopped_stops_the_study_and_has_not_failed(study, progra
     memory = SearchMemory(given.root, SEARCH)
     assert memory.begun() == [0] and memory.ended() == []
     assert started == ["all", search_folder(0)]
+    programs("raise SystemExit(2)")
+    said = []
+    StudyRunner(study(seeds=(1, 2), grid={"lr": (0.1, 0.2)}), said.append).run()
+    starts = [line.partition(":")[0] for line in said if ": starts" in line]
+    assert starts == [f"lr {lr}, seed {seed}" for seed in (1, 2) for lr in (0.1, 0.2)]
 
 
 @pytest.fixture
