@@ -53,14 +53,15 @@ def grown(first, keyed, folder, **changes):
 def test_a_run_goes_on_with_grown_and_old_data_and_is_resumed_within_an_epoch(
     first, keyed, tmp_path
 ):
-    """The checkpoint says which model it is of."""
+    """The checkpoint says which model it is of; known rows stay as they are."""
     bare = {"model_type": None, "model_options": {"embedding_dim": 4}}
-    replay = {"replay": f"{keyed / 'old'}:0.25", "epochs": 2}
+    replay = {"replay": f"{keyed / 'old'}:0.25", "epochs": 2, "known_rows_rate": 0.0}
     config = grown(first, keyed, tmp_path, **bare, **replay, checkpoint_every=17)
     whole = run(config)
     lines = [json.loads(line) for line in (tmp_path / "log.json").read_text().splitlines()]
     (begin,) = [entry for entry in lines if entry["type"] == "warm_start"]
-    before = CheckpointStore(first.save_checkpoint_path).load().metadata["steps"]
+    start = CheckpointStore(first.save_checkpoint_path).load()
+    before = start.metadata["steps"]
     assert begin["new_rows"] == MORE and begin["step"] == before == 6
     assert [entry["epoch"] for entry in lines if entry["type"] == "epoch"] == [1, 2]
     assert lines[-1]["step"] == before + 2 * 8  # 240 rows, 30 of them in each batch
@@ -68,13 +69,29 @@ def test_a_run_goes_on_with_grown_and_old_data_and_is_resumed_within_an_epoch(
     within = tmp_path / "checkpoints/step-0000000017"
     old = fingerprint(DatasetDirectory.open(keyed / "old"))
     assert replayed_dataset(CheckpointStore(within).load().metadata) == old
-    parts = {"results_dir": tmp_path / "parts", "save_checkpoint_path": None}
+    parts = {"results_dir": tmp_path / "parts", "save_checkpoint_path": tmp_path / "resumed"}
     resumed = dataclasses.replace(config, load_checkpoint_path=within, **parts)
     with pytest.raises(MerlinSimError, match="it lies within an epoch, whose order of rows"):
         run(dataclasses.replace(resumed, replay=f"{keyed / 'old'}:0.5"))
     found = run(resumed)
     for name in ("test_auc", "total_loss"):
         assert found[name] == whole[name]
+    for directory in (tmp_path / "checkpoints", tmp_path / "resumed"):
+        assert_known_rows_stay_and_new_ones_learn(start.arrays, directory)
+
+
+def assert_known_rows_stay_and_new_ones_learn(before, directory):
+    after = CheckpointStore(directory).load().arrays
+    tables = [name for name in before if name.endswith("embeddings")]
+    assert len(tables) == 3
+    for name in tables:
+        known = len(before[name])
+        np.testing.assert_array_equal(after[name][:known], before[name])
+        assert len(after[name]) > known
+        new = after[name][known:]
+        assert len(np.unique(new, axis=0)) > 1  # of users all began as the same mean
+    kernels = [name for name in before if name.endswith("kernel")]
+    assert kernels and all((after[name] != before[name]).any() for name in kernels)
 
 
 @pytest.mark.parametrize(
@@ -118,25 +135,6 @@ def test_what_is_not_right_is_said_before_anything_is_made(first, keyed, tmp_pat
         grown(first, keyed, tmp_path, warm_start=None, new_rows="random")
     with pytest.raises(MerlinSimError, match="`new_rows` should be one of mean, random"):
         grown(first, keyed, tmp_path, new_rows="zero")
-
-
-def test_known_rows_stay_and_new_ones_learn(first, keyed, tmp_path):
-    before = CheckpointStore(first.save_checkpoint_path).load().arrays
-    config = grown(first, keyed, tmp_path / "held", known_rows_rate=0.0)
-    run(config)
-    # A resume holds the same rows.
-    run(dataclasses.replace(config, epochs=2, load_checkpoint_path=config.save_checkpoint_path))
-    after = CheckpointStore(config.save_checkpoint_path).load().arrays
-    tables = [name for name in before if name.endswith("embeddings")]
-    assert len(tables) == 3
-    for name in tables:
-        known = len(before[name])
-        np.testing.assert_array_equal(after[name][:known], before[name])
-        assert len(after[name]) > known
-        new = after[name][known:]
-        assert len(np.unique(new, axis=0)) > 1  # of users all began as the same mean
-    kernels = [name for name in before if name.endswith("kernel")]
-    assert kernels and all((after[name] != before[name]).any() for name in kernels)
 
 
 def test_old_data_that_does_not_fit_is_refused_with_both_names(first, keyed, tmp_path):

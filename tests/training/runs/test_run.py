@@ -21,6 +21,7 @@ from merlin_sim.dataloader.open_loader import user_column
 from merlin_sim.models import DINModel, SIMModel, load_model
 from merlin_sim.parallel.checkpoints.array_files import whole
 from merlin_sim.parallel.checkpoints.checkpoint_files import CheckpointError, write_checkpoint
+from merlin_sim.parallel.checkpoints.checkpoint_store import CheckpointStore
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.training.evaluation.metrics import AUC
 from merlin_sim.training.evaluation.scored_rows import TEST_SCORES, ScoredRows
@@ -58,6 +59,7 @@ def test_a_run_logs_the_published_keys_and_keeps_its_facts(trained):
     assert evaluation["rows"] == 101
     saved = sorted(path.name for path in (folder / "saved").glob("step-*"))
     assert saved == ["step-0000000005", "step-0000000010"]
+    assert CheckpointStore(folder / "saved").best() is None  # test data choose none by themselves
 
 
 def assert_summaries(directory, steps, epochs):
@@ -164,15 +166,15 @@ def test_a_run_that_stops_twice_and_loses_a_checkpoint_is_the_one_that_nothing_s
     assert [entry["epoch"] for entry in entries(results, "epoch")] == [2]
 
 
-WIDE = {"stage_two_mlp_dims": (200, 80), "aux_mlp_dims": (100, 50), "long_seq_length": 8}
+WIDE = {"attention": "activation_unit", "stage_two_mlp_dims": (200, 80), "dropout_rate": 0.1}
 
 
 def test_a_resume_is_exact_where_kernels_have_several_threads(config, tmp_path):
     """Batches and layers so large that TensorFlow shares out each kernel among its threads."""
     dataset = write_sim_dataset(tmp_path / "dataset", train=(2000, 1000), test=(64,))
     options = {"dataset_dir": dataset, "global_batch_size": 1024, "epochs": 1}
-    options |= {"model_type": "sim", "model_options": {**WIDE, "dropout_rate": 0.1, "top_k": 4}}
-    options |= {"optimizer": "lazy_adam", "checkpoint_every": 1, "keep_checkpoints": 9}
+    options |= {"model_options": WIDE, "optimizer": "lazy_adam"}
+    options |= {"checkpoint_every": 1, "keep_checkpoints": 9}
     run(config(**options))
     expected = losses(tmp_path / "results")
     assert len(expected) == 3

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
+from unittest import mock
 
 import pytest
 from processes import entries
+from small_runs import small_run_of
 
 from merlin_sim.models.trainable_model import TrainableModel
 from merlin_sim.training.callbacks import throughput
@@ -29,11 +32,12 @@ class Clock:
         self.steps += 1
 
 
-@pytest.fixture
-def clock(monkeypatch):
+@pytest.fixture(scope="module")
+def clock():
     """Gives each run a new clock, as each process would have its own."""
     make_function = TrainableModel.make_train_function
 
+    @contextmanager
     def start():
         clock = Clock()
 
@@ -41,10 +45,23 @@ def clock(monkeypatch):
             function = make_function(model, force)
             return lambda iterator: clock.step() or function(iterator)
 
-        monkeypatch.setattr(throughput, "time", clock)
-        monkeypatch.setattr(TrainableModel, "make_train_function", timed)
+        with (
+            mock.patch.object(throughput, "time", clock),
+            mock.patch.object(TrainableModel, "make_train_function", timed),
+        ):
+            yield
 
     return start
+
+
+@pytest.fixture(scope="module")
+def timed(clock, sim_dataset, tmp_path_factory):
+    """The folder of a run whose steps took half a second, but for the first."""
+    folder = tmp_path_factory.mktemp("timed")
+    saving = {"save_checkpoint_path": folder / "saved", "checkpoint_every": 2}
+    with clock():
+        run(small_run_of(sim_dataset, folder, **saving, keep_checkpoints=9))
+    return folder
 
 
 LATENCIES = {"latency_mean", "latency_p90", "latency_p95", "latency_p99"}
@@ -55,8 +72,8 @@ def of_length(entries, length):
 
 
 @pytest.mark.parametrize("mode", ["train", "inference"])
-def test_a_benchmark_measures_steps_beyond_the_data(config, tmp_path, mode):
-    """In the published format, which has a line for each step."""
+def test_a_benchmark_measures_steps_beyond_the_data(config, timed, tmp_path, mode):
+    """In the published format, which has a line for each step; it trains as a run does."""
     bench = {"benchmark": True, "benchmark_steps": 12, "benchmark_warmup_steps": 3}
     result = run(config(mode=mode, log_format="dllogger", **bench))
     assert LATENCIES | {"throughput"} <= set(result)
@@ -64,6 +81,9 @@ def test_a_benchmark_measures_steps_beyond_the_data(config, tmp_path, mode):
     if mode == "train":  # 300 rows in 4 batches of 64 and one of 44, three times less the warm-up
         rows = 3 * 300 - 3 * 64
         assert result["throughput"] == pytest.approx(rows / 12 * 1000 / result["latency_mean"])
+        found = [step["total_loss"] for step in read_results(tmp_path / "results").steps]
+        trained = [step["total_loss"] for step in entries(timed / "results", "step")]
+        assert found[:10] == trained
     assert not (tmp_path / "saved").exists()
     lines = (tmp_path / "results/log.json").read_text().splitlines()
     logged = [json.loads(line.removeprefix("DLLL ")) for line in lines]
@@ -71,40 +91,34 @@ def test_a_benchmark_measures_steps_beyond_the_data(config, tmp_path, mode):
     an_epoch = 5 if mode == "train" else 2
     assert [e["step"] for e in steps] == [[n // an_epoch, n % an_epoch] for n in range(15)]
     assert all(e["data"]["samples/s"] > 0 for e in steps)
-    assert ("total_loss" in steps[0]["data"]) == (mode == "train")
+    losses = [entry["data"].get("total_loss") for entry in (steps[0], steps[-1], end)]
+    assert (losses[0] is not None) == (mode == "train")
+    assert losses[2] == losses[1]  # that of the last step
     assert LATENCIES | {"throughput", "time"} <= set(end["data"])
     assert end["data"]["peak_memory_gib"] > 0.1
     assert read_results(tmp_path / "results").last["throughput"] > 0
 
 
-def test_times_are_of_the_steps_that_this_process_ran_after_its_first(config, tmp_path, clock):
-    clock()
-    run(config(checkpoint_every=2, keep_checkpoints=9))
-    first, second = entries(tmp_path / "results", "epoch")
+def test_times_are_of_the_steps_that_this_process_ran_after_its_first(
+    config, timed, tmp_path, clock
+):
+    first, second = entries(timed / "results", "epoch")
     assert first["throughput"] == first["samples/s"] == (300 - 64) / 2.0
     assert second["throughput"] == 300 / 2.5
     assert first["latency_mean"] == second["latency_p99"] == 500
-    clock()
-    second_step = {"load_checkpoint_path": tmp_path / "saved/step-0000000002"}
-    result = run(config(**second_step, results_dir=tmp_path / "resumed"))
-    first, second = entries(tmp_path / "resumed", "epoch")
+    with clock():
+        result = run(config(load_checkpoint_path=timed / "saved/step-0000000002"))
+    first, second = entries(tmp_path / "results", "epoch")
     assert first["throughput"] == (300 - 3 * 64) / 1.0  # the last two of five steps
     assert first["seconds"] == 61.0
     assert first["latency_mean"] == second["latency_p99"] == 500
     assert result["throughput"] == (300 - 3 * 64 + 300) / 3.5
     assert (result["samples"], result["time_to_train"]) == (300 - 2 * 64 + 300, 63.5)
-    # A benchmark trains as a run does, and reports the losses of its last step.
-    bench = {"benchmark": True, "benchmark_steps": 6, "benchmark_warmup_steps": 1}
-    run(config(**bench, results_dir=tmp_path / "bench"))
-    [benchmark] = entries(tmp_path / "bench", "benchmark")
-    steps = {entry["step"]: entry for entry in entries(tmp_path / "results", "step")}
-    assert benchmark["step"] == 7
-    assert benchmark["total_loss"] == steps[7]["total_loss"]
 
 
-def test_an_epoch_of_one_first_step_has_no_throughput(config, tmp_path, clock):
-    clock()
-    run(config(global_batch_size=512, save_checkpoint_path=None))
+def test_an_epoch_of_one_first_step_has_no_throughput(config, timed, tmp_path, clock):
+    with clock():
+        run(config(load_checkpoint_path=timed / "saved/step-0000000004"))
     first, second = entries(tmp_path / "results", "epoch")
     assert first["throughput"] is None and "latency_mean" not in first
-    assert (second["throughput"], second["latency_mean"]) == (600, 500)
+    assert (second["throughput"], second["latency_mean"]) == (300 / 2.5, 500)

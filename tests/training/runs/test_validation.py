@@ -40,30 +40,24 @@ def aucs_of_validation(monkeypatch, aucs, of="validation"):
     monkeypatch.setattr(EvaluationResult, "published", metrics)
 
 
-def test_validation_data_is_scored_beside_test_data(config, tmp_path, capfd):
-    result = run(config(epochs=2, lr=0.02))
-    epochs = entries(tmp_path / "results", "epoch")
-    best = max(epochs, key=lambda entry: entry["validation_auc"])
-    for entry in epochs:
-        assert entry["validation_auc"] != entry["test_auc"]
-        assert entry["validation_log_loss"] > 0
-    assert result["best_step"] == best["step"]
-    assert result["best_test_auc"] == best["test_auc"]
-    assert result["best_validation_auc"] == best["validation_auc"]
-    assert f"best by validation data: step {best['step']}  " in capfd.readouterr().out
-
-
 def test_the_checkpoint_best_on_validation_data_stays_and_is_scored(
     config, tmp_path, monkeypatch, capfd
 ):
     aucs_of_validation(monkeypatch, [0.6, 0.7, 0.5, 0.4])
-    run(config(epochs=4, keep_checkpoints=1, lr=0.05))
+    result = run(config(epochs=4, keep_checkpoints=1, lr=0.05))
     store = CheckpointStore(tmp_path / "saved")
     assert store.names() == ["step-0000000004", "step-0000000002"]
     assert store.best() == "step-0000000002"
-    assert f"kept as {tmp_path / 'saved'}/step-0000000002" in capfd.readouterr().out
-    aucs = {e["step"]: e["test_auc"] for e in entries(tmp_path / "results", "epoch")}
+    said = capfd.readouterr().out
+    assert f"kept as {tmp_path / 'saved'}/step-0000000002" in said
+    assert "best by validation data: step 2  " in said
+    epochs = {entry["step"]: entry for entry in entries(tmp_path / "results", "epoch")}
+    for entry in epochs.values():  # of other rows than those of test
+        assert 0 < entry["validation_log_loss"] != entry["test_log_loss"]
+    aucs = {step: entry["test_auc"] for step, entry in epochs.items()}
     assert aucs[2] != aucs[4]
+    assert (result["best_step"], result["best_validation_auc"]) == (2, 0.7)
+    assert result["best_test_auc"] == aucs[2]
     options = {"mode": "inference", "load_checkpoint_path": tmp_path / "saved"}
     options["results_dir"] = tmp_path / "scored"
     for step, expected in (("best", 2), ("newest", 4)):
@@ -72,13 +66,18 @@ def test_the_checkpoint_best_on_validation_data_stays_and_is_scored(
     assert "step 2, the best by AUC of validation data (0.7000); the newest is step 4" in said
 
 
-def test_the_checkpoint_best_within_an_epoch_stays(config, tmp_path, monkeypatch, capfd):
-    """It is due for two reasons: it was scored, and three steps have passed."""
-    aucs_of_validation(monkeypatch, [0.6, 0.7, 0.5])
+def test_the_checkpoint_best_within_an_epoch_stays_and_training_may_end_within_one(
+    config, tmp_path, monkeypatch, capfd
+):
+    """The best one is due for two reasons: it was scored, and three steps have passed."""
+    aucs_of_validation(monkeypatch, [0.6, 0.7, 0.5, 0.4])
     within = {"global_batch_size": 64, "evals_per_epoch": 3, "keep_checkpoints": 1}
-    run(config(epochs=1, checkpoint_every=3, **within))
+    run(config(epochs=3, checkpoint_every=3, early_stopping=2, **within))
+    found = entries(tmp_path / "results", "evaluation")
+    assert [entry["step"] for entry in found] == [2, 3, 7]  # reported and scored once each
+    assert [entry["step"] for entry in entries(tmp_path / "results", "epoch")] == [5]
     store = CheckpointStore(tmp_path / "saved")
-    assert store.names() == ["step-0000000005", "step-0000000003"]
+    assert store.names() == ["step-0000000007", "step-0000000003"]
     assert store.best() == "step-0000000003"
     assert f"kept as {tmp_path / 'saved'}/step-0000000003" in capfd.readouterr().out
 
@@ -86,12 +85,11 @@ def test_the_checkpoint_best_within_an_epoch_stays(config, tmp_path, monkeypatch
 @pytest.mark.parametrize(
     ("data", "select_by", "chosen", "said"),
     [
-        ("test", None, False, None),
         ("test", "test", True, "best by test data, as --select_by test asks: kept as "),
         ("validation", "newest", False, "best by validation data: step 1 "),
     ],
 )
-def test_test_data_choose_no_checkpoint_unless_asked_to_nor_do_others_where_the_newest_is_wanted(
+def test_test_data_choose_where_they_are_asked_to_and_none_do_where_the_newest_is_wanted(
     config, sim_dataset, validated, tmp_path, monkeypatch, capfd, data, select_by, chosen, said
 ):
     aucs_of_validation(monkeypatch, [0.7, 0.6], of=data)
@@ -99,10 +97,10 @@ def test_test_data_choose_no_checkpoint_unless_asked_to_nor_do_others_where_the_
     run(config(dataset_dir=dataset, epochs=2, keep_checkpoints=1, select_by=select_by))
     store = CheckpointStore(tmp_path / "saved")
     assert store.names() == ["step-0000000002", *["step-0000000001"] * chosen]
-    assert data == "validation" or store.best() == ("step-0000000001" if chosen else None)
+    assert not chosen or store.best() == "step-0000000001"
     reported = capfd.readouterr().out
     assert ("kept as" in reported) == chosen
-    assert said in reported if said else "best" not in reported
+    assert said in reported
 
 
 @pytest.mark.parametrize(
@@ -137,16 +135,6 @@ def test_training_ends_where_nothing_gets_better_also_once_it_goes_on(
     run(config(epochs=9, early_stopping=3, **again))
     assert not entries(tmp_path / "again", "step")
     assert entries(tmp_path / "again", "result")[0]["best_step"] == 1
-
-
-def test_training_may_end_within_an_epoch(config, tmp_path, monkeypatch):
-    aucs_of_validation(monkeypatch, [0.7, 0.6])
-    run(config(global_batch_size=64, epochs=2, evals_per_epoch=3, early_stopping=1))
-    found = entries(tmp_path / "results", "evaluation")
-    assert [entry["step"] for entry in found] == [2, 3]  # reported once each, and scored once each
-    assert not entries(tmp_path / "results", "epoch")
-    names = CheckpointStore(tmp_path / "saved").names()
-    assert names == ["step-0000000003", "step-0000000002"]
 
 
 def test_a_checkpoint_keeps_what_was_best():
