@@ -220,7 +220,7 @@ def test_evaluate_of_keras_gives_what_a_run_logs(tmp_path):
     dataset = ms.DatasetDirectory.open(path)
     tf.keras.utils.set_random_seed(2)
     model = ms.DINModel.from_dataset(dataset, **DIN)
-    model.compile("adam", metrics=[kind() for kind in KINDS])
+    model.compile("adam", metrics=[kind() for kind in KINDS], run_eagerly=True)
     evaluation = ms.callbacks.Evaluation(dataset, batch_size=16)
     history = model.fit(dataset, batch_size=32, epochs=1, callbacks=[evaluation], verbose=0)
     found = model.evaluate(dataset, batch_size=16, verbose=0, return_dict=True)
@@ -228,7 +228,7 @@ def test_evaluate_of_keras_gives_what_a_run_logs(tmp_path):
     for name in ("auc", "gauc", "log_loss", "calibration_error"):
         assert found[name] == pytest.approx(logged[f"test_{name}"][0], abs=1e-6)
     assert np.isnan(logged["gauc"][0])  # of training, which is shuffled
-    model.compile("adam", metrics=[ms.metrics.GAUC("nobody")])
+    model.compile("adam", metrics=[ms.metrics.GAUC("nobody")], run_eagerly=True)
     with pytest.raises(ms.OptionError, match="`gauc` should be of a column.*'nobody'"):
         model.evaluate(dataset, batch_size=16, verbose=0)
 

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_logs import SMALL_OPTIONS
 from small_users import write_users_dataset
 
 from merlin_sim.dataloader.open_loader import open_loader
@@ -20,10 +19,12 @@ from merlin_sim.training.evaluation.prediction import Predictor
 from merlin_sim.training.evaluation.throughput import peak_memory
 from merlin_sim.training.runs.prepared_run import RunParts
 
+DIEN = {"embedding_dim": 4, "stage_two_mlp_dims": (8,), "aux_mlp_dims": (6,), "long_seq_length": 8}
+
 
 @pytest.mark.slow
 def test_batches_of_any_size_have_the_scores_of_the_whole_and_its_loss(sim_dataset, monkeypatch):
-    """SIM's two stages and its auxiliary loss, as in training."""
+    """DIEN's auxiliary loss too, as in training."""
     calls, in_parts = [], prediction.in_parts
 
     def counted(function, rows, rows_per_part):
@@ -34,7 +35,7 @@ def test_batches_of_any_size_have_the_scores_of_the_whole_and_its_loss(sim_datas
     monkeypatch.setattr(prediction, "in_parts", counted)
     dataset = DatasetDirectory.open(sim_dataset)
     tf.keras.utils.set_random_seed(3)
-    model = build_model("sim", dataset.schema, **SMALL_OPTIONS)
+    model = build_model("dien", dataset.schema, **DIEN)
     columns = dataset.schema.column_names
     batches = list(open_loader(dataset, "test", columns, 41, Ranks()))
     scores = []
@@ -48,7 +49,7 @@ def test_batches_of_any_size_have_the_scores_of_the_whole_and_its_loss(sim_datas
     (batch, labels), *_ = open_loader(dataset, "test", columns, 101, Ranks())
     total, classification, auxiliary = model.compute_step(batch, labels, training=False)[0]
     assert float(auxiliary) > 0.1
-    model.compile("sgd")
+    model.compile("sgd", run_eagerly=True)
     feed = open_loader(dataset, "test", columns, 41, Ranks())
     loss = model.evaluate(feed, verbose=0, return_dict=True)["loss"]
     assert loss == pytest.approx(float(classification + auxiliary), rel=1e-5)
@@ -63,7 +64,7 @@ def test_fillers_of_users_x_candidates_count_nowhere(tmp_path):
     model = build_model("din", dataset.schema, embedding_dim=4, stage_two_mlp_dims=(8,))
     for variable in model.trainable_variables:
         variable.assign_add(tf.random.normal(variable.shape, stddev=0.5))
-    model.compile("sgd")
+    model.compile("sgd", run_eagerly=True)
     columns, losses = list(dataset.schema.column_names), []
     for candidates in (1, 4):
         feed = open_loader(dataset, "train", columns, 32, Ranks(), candidates=candidates)

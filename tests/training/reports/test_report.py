@@ -153,7 +153,7 @@ def test_several_runs_side_by_side_show_what_differs(tmp_path):
 def test_settings_are_compared_over_seeds_and_test_users(tmp_path):
     runs = []
     for lr, signal in ((0.01, 1.0), (0.02, 1.001), (0.5, 0.2)):
-        for seed in (1, 2, 3):
+        for seed in (1, 2):
             scored = scored_rows(seed, signal)
             counts = AUC()
             counts.update_state(scored.labels.astype(np.float32), scored.scores)
@@ -165,13 +165,13 @@ def test_settings_are_compared_over_seeds_and_test_users(tmp_path):
     assert near.startswith("Test AUC of lr 0.02: ") and "noise: 95%" in near
     assert far.startswith("Test AUC of lr 0.5: -0.") and "worse: 95%" in far
     markdown = (tmp_path / "out" / "report.md").read_text()
-    assert re.search(r"^\| lr 0\.01 \| 3 \| 0\.7\d+ \| 0\.0\d+ ", markdown, re.MULTILINE)
+    assert re.search(r"^\| lr 0\.01 \| 2 \| 0\.7\d+ \| 0\.0\d+ ", markdown, re.MULTILINE)
     assert "![Each run by its setting; the line is the mean.](spread.png)" in markdown
     for name in ("spread", "cost", "loss"):
         assert (tmp_path / "out" / f"{name}.png").is_file()
     (runs[0] / "test_scores.parquet").unlink()
-    again = write_report(runs, tmp_path / "out")
-    assert "worse: 95%" in again.sentences[1]  # by seeds alone
+    again = write_report([*runs[:2], *runs[4:]], tmp_path / "out")
+    assert "worse: 95%" in again.sentences[0]  # by seeds alone
     assert "kept no scores" in again.page.read_text()
 
 

@@ -14,7 +14,9 @@ from merlin_sim.training.runs.run import run
 
 
 @pytest.mark.slow
-def test_items_are_counted_and_a_resume_is_exact(small_run, sim_dataset, tmp_path, monkeypatch):
+def test_items_are_counted_and_a_resume_is_exact(
+    small_run, sim_dataset, tmp_path, monkeypatch, capfd
+):
     counted = []
     take = TwoTowerModel.take_target_counts
     monkeypatch.setattr(
@@ -24,6 +26,7 @@ def test_items_are_counted_and_a_resume_is_exact(small_run, sim_dataset, tmp_pat
     options |= {"optimizer": "lazy_adam", "amp": True, "global_batch_size": 100, "epochs": 1}
     options |= {"checkpoint_every": 2}
     result = run(small_run(**options, save_checkpoint_path=tmp_path / "saved"))
+    assert "no GPU: --amp computes float16 in software" in capfd.readouterr().out
     assert result["test_auc"] > 0 and "test_log_loss" not in result
     expected = losses(tmp_path / "results")
     again = {"results_dir": tmp_path / "again", "save_checkpoint_path": tmp_path / "saved again"}
