@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from unittest import mock
 
 import pytest
+from warm import warm
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.ranks import Ranks, rank_batch_size
@@ -86,7 +86,7 @@ def test_a_run_starts_on_a_gpu_that_merlin_has_configured():
     environment = {k: v for k, v in os.environ.items() if k != "CUDA_VISIBLE_DEVICES"}
     worker = Path(__file__).parents[2] / "support/workers/merlin_on_gpus.py"
     result = subprocess.run(
-        [sys.executable, worker], capture_output=True, text=True, timeout=280, env=environment
+        warm(str(worker)), capture_output=True, text=True, timeout=280, env=environment
     )
     assert result.returncode == 0, result.stderr
     seen = json.loads(result.stdout.splitlines()[-1])

@@ -6,11 +6,16 @@ when. Only its entry is made up, so the device is never opened.
 
 from __future__ import annotations
 
+import importlib
 import json
+import sys
 
+import merlin.core.compat
 import merlin.core.has_gpu
 from tensorflow.python.eager import context
 
+CONFIGURED = "merlin.core.compat.tensorflow"
+"""Merlin's module that sets the GPU's memory as it is imported."""
 GPU = context.PhysicalDevice("/physical_device:GPU:0", "GPU")
 
 
@@ -21,7 +26,8 @@ def add_gpu() -> None:
     tensorflow._physical_devices.append(GPU)
     tensorflow._visible_device_list.append(GPU)
     tensorflow._memory_growth_map[GPU] = None
-    merlin.core.has_gpu.HAS_GPU = True
+    for module in (merlin.core.has_gpu, merlin.core.compat):  # of a forked process both are there
+        module.HAS_GPU = True
 
 
 if __name__ == "__main__":
@@ -31,6 +37,8 @@ if __name__ == "__main__":
     from merlin_sim.parallel.ranks import own_gpu
 
     own_gpu.take(Gpus((Gpu("0"),)), LocalRank())
+    sys.modules.pop(CONFIGURED, None)  # by the process that this one was forked from
+    importlib.import_module(CONFIGURED)
     import merlin.models.tf  # noqa: F401
     from merlin.core.utils import device_mem_size
 
