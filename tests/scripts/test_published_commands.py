@@ -90,13 +90,8 @@ def run(line: str, paths: dict[str, str], *more: str) -> None:
 def transcoded_in_this_process():
     """What a run starts a process for is done here; test_readable_dataset.py has the process."""
 
-    def transcode(directory: Path, feature_spec: str, target: Path) -> None:
-        in_process.run(
-            *("data", "transcode", "--input", directory, "--feature_spec", feature_spec),
-            *("--output", target),
-        )
-
-    with mock.patch("merlin_sim.scripts.options.readable_dataset._transcode", transcode):
+    here = in_process.instead_of_processes([])
+    with mock.patch("merlin_sim.scripts.options.readable_dataset.subprocess", here):
         yield
 
 

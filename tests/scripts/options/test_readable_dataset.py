@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from in_process import run
+from in_process import instead_of_processes, run
 from small_users import write_users_dataset
 
 from merlin_sim.foundation.exceptions import MerlinSimError, SpecError, Stopped
@@ -53,16 +53,11 @@ def source(tmp_path) -> Path:
 
 
 @pytest.fixture
-def in_this_process(monkeypatch) -> list[Path]:
-    """Transcode here, where starting a process for it is most of the work; lists what was made."""
-    made = []
-
-    def transcode(directory, feature_spec, parquet):
-        made.append(parquet)
-        Transcoder(read_spec(directory / feature_spec), directory).transcode(parquet)
-
-    monkeypatch.setattr(readable, "_transcode", transcode)
-    return made
+def in_this_process(monkeypatch) -> list[list[str]]:
+    """Transcode here, where starting a process for it is most of the work; lists the words."""
+    started = []
+    monkeypatch.setattr(readable, "subprocess", instead_of_processes(started))
+    return started
 
 
 def test_it_is_made_once_and_anew_when_a_file_has_changed(source, in_this_process, capsys):
@@ -74,10 +69,11 @@ def test_it_is_made_once_and_anew_when_a_file_has_changed(source, in_this_proces
     assert pq.read_table(dataset.files("train")[0])["kind"].to_pylist() == [0, 2] * 32
     assert readable.readable_dataset(source, "feature_spec.yaml") == (parquet, name)
     assert f"{source} is read from {parquet}." in capsys.readouterr().err
-    assert in_this_process == [parquet]
+    assert [words[-1] for words in in_this_process] == [str(parquet)]
     (source / "test.csv").write_text("0,1.5,1\n1,0.5,1\n0,0.25,1\n1,8,1\n")  # of the same length
     newer, _ = readable.readable_dataset(source, "feature_spec.yaml")
-    assert in_this_process == [parquet, newer] and newer != parquet
+    assert [words[-1] for words in in_this_process] == [str(parquet), str(newer)]
+    assert newer != parquet
     assert f"{parquet} is of files that have changed" in capsys.readouterr().err
     rows = pq.read_table(DatasetDirectory.open(newer).files("test")[0])
     assert rows["kind"].to_pylist() == [1] * 4

@@ -7,6 +7,7 @@ import io
 import os
 import sys
 import warnings
+from types import SimpleNamespace
 from typing import NamedTuple
 from unittest import mock
 
@@ -54,6 +55,25 @@ def answer(*arguments) -> Answer:
         except SystemExit as end:
             code = end.code or 0
     return Answer(code, *(stream.buffer.getvalue().decode() for stream in streams))
+
+
+def instead_of_processes(started: list[list[str]]) -> SimpleNamespace:
+    """Stands for the module ``subprocess`` where a command of ours is started: it runs here.
+
+    Args:
+        started: Gets the words of each command.
+    """
+
+    class Popen:
+        def __init__(self, line, **options):
+            self._words = line[3:]  # behind Python, -c and the program
+
+        def wait(self):
+            started.append(self._words)
+            run(*self._words)
+            return 0
+
+    return SimpleNamespace(Popen=Popen)
 
 
 def parsed(*words, mode="train", then=lambda context, config: config):

@@ -77,17 +77,23 @@ def train(optimizer: str, memory: int | None, folder: Path) -> dict[str, object]
     store = CheckpointStore(folder / f"{optimizer}-{memory}")
     metadata, parts = state.to_checkpoint()
     store.save(STEPS, metadata, parts)
-    again = make_state(optimizer, memory)
-    again.restore(store.load())
     tables = {name: state.variables[name] for name in table_names(state.model)}
     return {
         "losses": losses,
         "tables": {table_names(state.model)[name]: v.device for name, v in tables.items()},
         "devices": {name: v.device for name, v in state.variables.items()},
-        "restored": {name: v.device for name, v in again.variables.items()},
         "logits": tf.reshape(state.model.forward(first).logits, [-1]).numpy().tolist(),
-        "restored_logits": tf.reshape(again.model.forward(first).logits, [-1]).numpy().tolist(),
         "operations": operations(ran),
+        **({} if memory is None else restored(make_state(optimizer, memory), store, first)),
+    }
+
+
+def restored(state: RunState, store: CheckpointStore, columns: dict) -> dict[str, object]:
+    """Where the variables of a model are that goes on from a checkpoint, and its logits."""
+    state.restore(store.load())
+    return {
+        "restored": {name: v.device for name, v in state.variables.items()},
+        "restored_logits": tf.reshape(state.model.forward(columns).logits, [-1]).numpy().tolist(),
     }
 
 
