@@ -3,7 +3,8 @@
     horovodrun -np N python rank_worker.py JOB
 
 JOB is JSON: the ``dataset``; the ``folder`` to work in; the folder where one rank did the same,
-``alone``; which ``cases`` to train, and which of ``spread_worker``; the ``commands`` to run.
+``alone``; which ``cases`` to train, and which of ``spread_worker``; whether it ``resumes`` what one
+rank began; the ``commands`` to run.
 """
 
 from __future__ import annotations
@@ -245,7 +246,8 @@ def main() -> None:
     results = {"averages": averages(ranks), **overflow(ranks)}
     results["averages of the same"] = averages_of_same(ranks)
     results["cases"] = run_cases(dataset, folder, ranks, job["cases"])
-    results["resumed"] = resume(dataset, folder, alone, ranks)
+    if job["resumes"]:
+        results["resumed"] = resume(dataset, folder, alone, ranks)
     results["metrics"] = metrics(ranks)
     counts = collectives.sum_counts(np.array([ranks.rank + 1]), ranks)
     results["sum"] = counts.tolist()

@@ -41,38 +41,44 @@ SCORED = 4
 
 @dataclass(frozen=True)
 class Case:
-    """A way of spreading, and an optimizer."""
+    """A way of spreading, an optimizer, and the rows of the tables."""
 
     cut: str
     optimizer: str
+    rows: tuple[int, ...] = ROWS
 
     @property
     def name(self) -> str:
         return f"{self.cut}-{self.optimizer}"
 
 
-CASES = [Case("whole", "sgd"), Case("columns", "lazy_adam"), Case("rows", "adagrad")]
+CASES = [
+    # Of three ranks one owns nothing of whole tables, and nothing of rows of the smallest one.
+    Case("whole", "sgd", (50, 200)),
+    Case("columns", "lazy_adam"),
+    Case("rows", "adagrad", (2, 50, 200)),
+]
 
 
-def make_schema() -> Schema:
+def make_schema(of: tuple[int, ...] = ROWS) -> Schema:
     columns = [
         ColumnSchema("clicked", dtype="int64", tags=["label", Tags.TARGET]),
         ColumnSchema("number", dtype="float32", tags=["numerical", Tags.CONTINUOUS]),
     ]
-    for index, rows in enumerate(ROWS):
+    for index, rows in enumerate(of):
         domain = {"domain": {"min": 0, "max": rows - 1, "name": f"c{index}"}}
         tags = ["categorical", Tags.CATEGORICAL]
         columns.append(ColumnSchema(f"c{index}", dtype="int64", tags=tags, properties=domain))
     return Schema(columns)
 
 
-def batches(ranks: Ranks):
+def batches(ranks: Ranks, of: tuple[int, ...] = ROWS):
     """The rank's part of every global batch; the last of five is so small that ranks get none."""
     rng = np.random.default_rng(5)
     for step in range(STEPS):
         rows = 1 if step % 5 == 4 else BATCH
         columns = {"number": rng.normal(size=rows).astype(np.float32)}
-        for index, size in enumerate(ROWS):
+        for index, size in enumerate(of):
             columns[f"c{index}"] = (size * rng.random(rows) ** 2).astype(np.int32)
         labels = rng.integers(0, 2, rows).astype(np.float32)
         own = BATCH // ranks.size
@@ -82,7 +88,7 @@ def batches(ranks: Ranks):
 
 def train(case: Case, ranks: Ranks, folder: Path) -> dict[str, list[float]]:
     tf.keras.utils.set_random_seed(7)
-    schema, family = make_schema(), find_family("dlrm")
+    schema, family = make_schema(case.rows), find_family("dlrm")
     tables = family.tables(schema, family.options.parse(OPTIONS))
     plan = make_plan(tables, PlanOptions(ranks.size, BATCH, case.optimizer, cut=case.cut))
     with sharded_tables(plan, ranks):
@@ -92,10 +98,10 @@ def train(case: Case, ranks: Ranks, folder: Path) -> dict[str, list[float]]:
     state = RunState(model, optimizer, LossScale(False), metadata)
     step = TrainStep(model, optimizer, state.loss_scale, ranks, own=own_variables(model))
     train_on, losses = on_batches(step), []
-    for columns, labels, _ in batches(ranks):
+    for columns, labels, _ in batches(ranks, case.rows):
         given = filled(columns, labels, BATCH // ranks.size)
         losses.append(float(train_on(given).losses[0]))
-    logits, auc = score(model, ranks)
+    logits, auc = score(model, case, ranks)
     store = CheckpointStore(folder / case.name)
     if state.parts:
         save_together(store, state, {}, None, ranks)
@@ -105,10 +111,10 @@ def train(case: Case, ranks: Ranks, folder: Path) -> dict[str, list[float]]:
     return {"losses": losses, "logits": logits.tolist(), "auc": [auc]}
 
 
-def score(model: Any, ranks: Ranks) -> tuple[np.ndarray, float]:
+def score(model: Any, case: Case, ranks: Ranks) -> tuple[np.ndarray, float]:
     """Return the logits of the first batches, and their AUC."""
     counts, logits = AUC(), []
-    for columns, labels, _ in itertools.islice(batches(ranks), SCORED):
+    for columns, labels, _ in itertools.islice(batches(ranks, case.rows), SCORED):
         own = tf.reshape(model.forward(columns).logits, [-1]).numpy()
         found = np.concatenate(collectives.gather_objects(own, ranks))
         counts.update_state(
