@@ -27,12 +27,16 @@ from .models import TWINModel as TWINModel
 from .models import TwoTowerModel as TwoTowerModel
 from .models import build_model as build_model
 from .models import options_type as options_type
+from .models.family import Family as Family
+from .models.family import Request as Request
 from .models.search_report import format_search_report as format_search_report
 from .models.search_report import search_report as search_report
 from .parallel.steps.optimizers import SGD as SGD
 from .parallel.steps.optimizers import Adagrad as Adagrad
 from .parallel.steps.optimizers import Adam as Adam
 from .parallel.steps.optimizers import LazyAdam as LazyAdam
+from .schemas.channels import Channel as Channel
+from .schemas.channels import ChannelContract as ChannelContract
 from .schemas.dataset import DatasetDirectory as DatasetDirectory
 from .schemas.feature_spec import FeatureSpec as FeatureSpec
 from .schemas.merlin_schema import to_feature_spec as to_feature_spec

@@ -61,7 +61,7 @@ def binary_labels(schema: Schema) -> frozenset[str]:
     )
 
 
-def largest_ids(schema: Schema) -> dict[str, int]:
+def last_ids(schema: Schema) -> dict[str, int]:
     """Name the columns of ids, with the last id that each column's table has a row for."""
     return {
         column.name: domain[1]
@@ -106,7 +106,7 @@ def require_types(origin: str, stored: pa.Schema, declared: Schema) -> None:
 def _kinds(column: ColumnSchema, schema: Schema) -> list[str]:
     """Say in which kinds of numpy's types a column may be stored."""
     element = column.dtype.element_type
-    is_id = column.name in largest_ids(schema)
+    is_id = column.name in last_ids(schema)
     if column.name in binary_labels(schema):
         return ["b", "i", "u", "f"]
     if element == ElementType.Bool:
@@ -148,7 +148,7 @@ class RowCheck:
     """
 
     def __init__(self, schema: Schema) -> None:
-        self.largest = largest_ids(schema)
+        self.largest = last_ids(schema)
         self.labels = binary_labels(schema)
         self.aligned = aligned_lists(schema)
         self.widths = vector_widths(schema)

@@ -40,7 +40,7 @@ from ..schemas.feature_spec import Feature
 from ..schemas.item_table import COUNT, ID, ItemTable
 from ..schemas.users_layout import ENCODING_KINDS, THOUSAND, CrossOf, EncodingOf
 from .draws import Items, mix
-from .row_check import DataError, largest_ids, readable
+from .row_check import DataError, last_ids, readable
 from .user_check import check_items
 
 Array = npt.NDArray[Any]
@@ -380,8 +380,8 @@ class SampleColumns:
         largest = [
             int(spec.feature_spec[name].cardinality or 0) for name in channels[TARGET_ITEM_FEATURES]
         ]
-        last_ids = largest_ids(schema)
-        types = {name: id_type(last_ids.get(name, 2**31)) for name in asked}
+        last_of = last_ids(schema)
+        types = {name: id_type(last_of.get(name, 2**31)) for name in asked}
         label = channels[LABEL][0]
         of_label = tf.as_dtype(schema[label].dtype.to_numpy) if label in asked else tf.float32
         intervals = [name for name in channels.get(HISTORY_TIME_INTERVALS, ()) if name in asked]
