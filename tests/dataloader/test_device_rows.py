@@ -59,7 +59,7 @@ def assert_same(expected, received):
 @pytest.mark.filterwarnings("error:.*were read on the host")
 @pytest.mark.parametrize(("ragged", "memory"), [(True, 0), (False, 100)])
 @pytest.mark.slow
-def test_batches_of_each_rank_are_those_of_the_cpu(tmp_path, gpu, ragged, memory):
+def test_batches_of_each_rank_are_those_of_the_cpu(tmp_path, gpu, ragged, memory, eagerly):
     files = write_files(tmp_path, [[7, 30, 0, 3], [15, 6]], ragged=ragged)
     dataset = open_dataset(files, ragged=ragged)
     options = {"shuffle": ragged, "seed": 5, "window_rows": 24, "data_memory_mb": memory}
