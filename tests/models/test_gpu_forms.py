@@ -85,7 +85,7 @@ def test_a_step_of_users_x_candidates_is_the_same(kind, make_schema, make_column
 
 
 @pytest.mark.slow
-def test_large_batches_are_trained_on_with_fused_arithmetic(make_dataset, monkeypatch):
+def test_large_batches_are_trained_on_with_fused_arithmetic(make_dataset, monkeypatch, eagerly):
     dataset, losses, noted = make_dataset(ragged=False, rows=32), [], []
 
     def noting(wanted):
@@ -96,7 +96,7 @@ def test_large_batches_are_trained_on_with_fused_arithmetic(make_dataset, monkey
     for many in (33, 32):
         monkeypatch.setattr(trainable_model, "MANY_SAMPLES", many)
         tf.keras.utils.set_random_seed(2)
-        model = build_model("dien", dataset.schema, **DIEN)
+        model = build_model("din", dataset.schema, **OPTIONS["din"])
         model.compile("adam", metrics=[], run_eagerly=True)
         losses += model.fit(dataset, batch_size=32, verbose=0).history["loss"]
     assert noted == [False, True]

@@ -97,7 +97,7 @@ def test_columns_are_those_of_the_specs_channels(has_schema, narrowed):
     assert {"category_2", "number_3"} < {*dataset.schema.column_names}
 
 
-def test_a_fit_reads_the_specs_channels(narrowed):
+def test_a_fit_reads_the_specs_channels(narrowed, eagerly):
     dataset = DatasetDirectory.open(narrowed)
     model = DLRMModel.from_dataset(dataset, **SMALL)
     model.compile("adam", run_eagerly=True)
@@ -118,17 +118,18 @@ def test_half_precision_keeps_tables_and_logits_whole():
 
 
 @pytest.mark.slow
-def test_fit_evaluate_and_predict_take_a_directory_and_traces_are_saved(tmp_path):
-    dataset = DatasetDirectory.open(write_ranking_dataset(tmp_path / "data", rows=400))
+def test_fit_and_predict_take_a_directory_and_traces_are_saved(tmp_path, eagerly):
+    form = {"cardinalities": (7, 40), "numbers": 1}
+    dataset = DatasetDirectory.open(write_ranking_dataset(tmp_path / "data", rows=400, **form))
     tf.keras.utils.set_random_seed(1)
-    model = build_model("dcnv2", dataset.schema, **CROSS)
+    model = build_model("dlrm", dataset.schema, **SMALL)
     model.compile("adam", run_eagerly=True)
     history = model.fit(dataset, batch_size=100, epochs=3, verbose=0).history["loss"]
     assert history[-1] < history[0]
     predicted = model.predict(dataset, batch_size=200)
     assert predicted.shape == (400, 1)
     model.save(tmp_path / "saved", save_traces=True)
-    columns = {n: tf.constant(v) for n, v in random_rows(400, seed=1).items() if n != "clicked"}
+    columns, _ = batch_of(400, seed=1, **form)
     np.testing.assert_allclose(model(columns), predicted, rtol=1e-5)
     np.testing.assert_allclose(load_model(tmp_path / "saved")(columns), predicted, rtol=1e-6)
 
@@ -161,22 +162,23 @@ def test_what_follows_the_lookups_of_spread_tables_is_compiled_by_itself():
         with sharded_tables(plan, Ranks(), compiles):
             model = build_model("dcnv2", ranking_schema(), **CROSS)
 
-        @tf.function(autograph=False)
         def step(model=model):
             with tf.GradientTape() as tape:
                 losses, logits = model.compute_step(columns, labels)
             gradients = tape.gradient(losses[0], model.trainable_variables)
             return [logits, *map(tf.convert_to_tensor, gradients)]
 
-        found.append([value.numpy() for value in step()])
+        in_graph = tf.function(step, autograph=False)
+        found += [[value.numpy() for value in call()] for call in (step, in_graph)]
         calls = [
             node.attr["_XlaMustCompile"].b
-            for node in step.get_concrete_function().graph.as_graph_def().node
+            for node in in_graph.get_concrete_function().graph.as_graph_def().node
             if node.op.endswith("PartitionedCall")
         ]
         assert sum(calls) == (2 if compiles else 0)  # forward and backward
-    for ours, theirs in zip(*found, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+    for others in found[1:]:
+        for ours, theirs in zip(others, found[0], strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
 
 
 def planted_rows(rows, seed):

@@ -161,7 +161,9 @@ def test_xla_agrees(make_schema, make_columns, as_batch):
 
 
 @pytest.mark.slow
-def test_datasets_of_either_form_and_merlins_loader_train_evaluate_and_predict(make_dataset):
+def test_datasets_of_either_form_and_merlins_loader_train_evaluate_and_predict(
+    make_dataset, eagerly
+):
     results = []
     for ragged in (True, False):
         dataset = make_dataset(ragged=ragged)

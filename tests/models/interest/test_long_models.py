@@ -203,7 +203,7 @@ def taken(name):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "width"),
-    [("din_activation_unit", 6), ("sim", 6), ("sim_heads", 4), ("twin", 6)],
+    [("din_activation_unit", 6), ("sim_heads", 4), ("twin", 6)],
 )
 def test_with_equal_tables_it_is_the_model_with_one_and_gradients_add_up(kind, width, schema):
     """Those of attention are as wide as those that are given, whatever the others are."""

@@ -93,7 +93,9 @@ def test_a_fresh_process_predicts_the_same_of_columns_that_are_named_as_the_load
 
 
 @pytest.mark.slow
-def test_keras_saves_models_while_fitting_which_train_on_after_loading(tmp_path, make_dataset):
+def test_keras_saves_models_while_fitting_which_train_on_after_loading(
+    tmp_path, make_dataset, eagerly
+):
     dataset = make_dataset(ragged=True)
     model = build_model("din", dataset.schema, embedding_dim=2, stage_two_mlp_dims=(4,))
     model.compile("adam", run_eagerly=True)

@@ -41,7 +41,6 @@ OPTIONS = {
     "stca": {"heads": 2, "position_buckets": 3},
     "stca_summary": {"heads": 2, "history_prototypes": 3, "recent_length": 4},
 }
-MODELS = tuple(kind for kind in OPTIONS if "_" not in kind)
 
 
 def build_kind(kind, schema, **options):

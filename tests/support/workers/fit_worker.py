@@ -23,8 +23,7 @@ def fit(directory: Path) -> dict[str, np.ndarray]:
     ranks = collectives.joined()
     dataset = DatasetDirectory.open(directory)
     tf.keras.utils.set_random_seed(1 + ranks.rank)
-    small = {"embedding_dim": 4, "stage_two_mlp_dims": (8,), "aux_mlp_dims": (8,)}
-    model = build_model("dien", dataset.schema, long_seq_length=8, **small)
+    model = build_model("din", dataset.schema, embedding_dim=4, stage_two_mlp_dims=(8,))
     model.compile("lazy_adam", metrics=["auc"])
     model.optimizer.learning_rate = 0.001 * (1 + ranks.rank)
     stop = tf.keras.callbacks.EarlyStopping("val_loss", patience=5)
