@@ -65,15 +65,11 @@ def test_a_bar_that_is_not_kept_is_named():
     ]
 
 
-@pytest.fixture(scope="module")
-def users(tmp_path_factory):
-    return small_dataset(tmp_path_factory.mktemp("data") / "users", users=40)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("candidates", step_cost.FORMS.values())
-def test_nothing_in_a_step_waits(users, candidates):
-    text = hlo_of(*make_step(users, "sim", 64, candidates, amp=True))
+def test_nothing_in_a_step_waits(tmp_path):
+    """Of users x candidates, whose step has all that one of rows has."""
+    users = small_dataset(tmp_path / "users", users=40)
+    text = hlo_of(*make_step(users, "sim", 64, max(step_cost.FORMS.values()), amp=True))
     found = step_cost.waiting_operations(text)
     assert [found[name] for name in step_cost.WAITING] == [0] * len(step_cost.WAITING)
     assert 3 <= found["scatter"] <= 12
