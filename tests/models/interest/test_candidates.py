@@ -7,7 +7,7 @@ import functools
 import numpy as np
 import pytest
 import tensorflow as tf
-from interest_kinds import build_kind
+from interest_kinds import OPTIONS, build_kind
 from merlin.schema import ColumnSchema, Schema, Tags
 
 from merlin_sim.foundation.batch_names import HISTORY_END
@@ -162,7 +162,7 @@ def test_every_one_of_them_counts_and_gets_its_gradient(kind, built_with_numbers
     assert float(tf.norm(tf.convert_to_tensor(gradient))) > 0
 
 
-@pytest.mark.parametrize("kind", ["din", "sim", "sdim", "stca"])
+@pytest.mark.parametrize("kind", [kind for kind in OPTIONS if "_" not in kind])
 def test_users_x_candidates_get_the_scores_of_their_rows(kind, built_with_numbers):
     """Also where what belongs to the interaction differs between candidates."""
     grouped, rows = batch_of(4, 3)
