@@ -74,7 +74,7 @@ def written(good: Good, parent: str) -> Path:
     return directory
 
 
-@share(40, suite=24)
+@share(40, suite=15)
 @given(good_datasets(), st.lists(st.tuples(ANY_NUMBER, TABLE_DAMAGES), min_size=1, max_size=2))
 def test_changed_tables(good, damages):
     names = list(good.tables)
@@ -85,7 +85,7 @@ def test_changed_tables(good, damages):
         judge_apart(written(good, parent), good.form, True)
 
 
-@share(40, suite=24)
+@share(40, suite=15)
 @given(good_datasets(), st.lists(st.tuples(ANY_NUMBER, PAGE_CHANGES), min_size=1, max_size=2))
 def test_changed_bytes_of_parquet(good, damages):
     with tempfile.TemporaryDirectory(prefix="attack-") as parent:
@@ -95,7 +95,7 @@ def test_changed_bytes_of_parquet(good, damages):
         judge_apart(directory, good.form)
 
 
-@share(60, suite=30)
+@share(60, suite=18)
 @given(good_datasets(), st.sampled_from([SPEC, *DOCUMENTS]), CONTENT_DAMAGES, ANY_NUMBER)
 def test_a_changed_description(good, document, damage, column):
     with tempfile.TemporaryDirectory(prefix="attack-") as parent:

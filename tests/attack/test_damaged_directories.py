@@ -91,5 +91,5 @@ class Damaged(InFolder):
     ],
 )
 def test_a_damaged_directory_is_refused_or_as_before(good, name, parts, read):
-    settings = share(12, suite=8, stateful_step_count=4)
+    settings = share(12, suite=5, stateful_step_count=4)
     run_state_machine_as_test(lambda: Damaged(good / name, parts, read), settings=settings)

@@ -50,7 +50,7 @@ CHANGES = st.builds(Change, st.sampled_from(HOWS), st.integers(0, 20))
 
 
 @pytest.mark.slow
-@share(20, suite=10)
+@share(20, suite=6)
 @given(good_datasets(), st.lists(st.tuples(st.integers(0, 2), CHANGES), max_size=6))
 def test_any_legal_layout_is_fed_as_arrow_reads_it(good, changes):
     for number, change in changes:

@@ -65,7 +65,7 @@ def compare(found: Answer, dataset: Path, shape: Shape, wanted: Counter[Sample] 
     assert stored == wanted, f"missing {wanted - stored}, strange {stored - wanted}"
 
 
-@share(14, suite=8)
+@share(14, suite=5)
 @given(rows_of(), shapes(), st.booleans())
 def test_a_log_in_any_legal_form_becomes_its_samples(rows, shape, of_users):
     with tempfile.TemporaryDirectory(prefix="attack-") as parent:
@@ -91,7 +91,7 @@ ODD_TIMES = ["", "x", "-", "1e400", "2024-13-01", "1.5.2", "\0", "é"]
 ODD_LABELS = ["2", "-1", "yes", "", "0.5", "é", "x" * 70_000]
 
 
-@share(25, suite=12)
+@share(25, suite=8)
 @given(
     rows_of(),
     shapes(forms=("csv", "csv.gz")),
@@ -115,7 +115,7 @@ def test_a_bad_row_is_refused_with_its_line_or_left_out(rows, shape, skip, at, t
         compare(found, dataset, shape, wanted)
 
 
-@share(10, suite=6)
+@share(10, suite=4)
 @given(rows_of(), shapes(), st.lists(CONTENT_DAMAGES, min_size=1, max_size=2), st.booleans())
 def test_a_damaged_log_is_read_or_refused(rows, shape, damages, skip):
     with tempfile.TemporaryDirectory(prefix="attack-") as parent:

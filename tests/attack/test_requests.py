@@ -66,7 +66,7 @@ def encoder(good, request):
 
 
 @pytest.mark.slow
-@share(80, suite=30)
+@share(80, suite=18)
 @given(data=st.data())
 def test_a_changed_event_costs_no_other_its_ids(encoder, data):
     kind = EVENTS if encoder.columns.users else ROWS

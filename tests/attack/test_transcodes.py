@@ -65,7 +65,7 @@ SIZES = st.fixed_dictionaries({m: st.sampled_from([0, 1, 2, 7, 50]) for m in MAP
 PARTS = st.fixed_dictionaries({m: st.integers(1, 4) for m in MAPPINGS})
 
 
-@share(10, suite=6)
+@share(10, suite=4)
 @given(good_datasets(("sim", "clicks")), PARTS, SIZES)
 def test_there_and_back(good, parts, sizes):
     with tempfile.TemporaryDirectory(prefix="attack-") as parent:

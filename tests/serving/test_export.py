@@ -19,6 +19,7 @@ from small_users import write_users_dataset
 import merlin_sim as ms
 from merlin_sim.foundation.batch_names import OFFSETS, VALUES
 from merlin_sim.foundation.exceptions import DatasetWarning, MerlinSimError
+from merlin_sim.models.composed_model import ComposedModel
 from merlin_sim.models.registry import model_class
 from merlin_sim.models.saving import columns_signature
 from merlin_sim.schemas.channels import channels_of
@@ -85,18 +86,7 @@ def test_the_signatures_are_the_schema_and_histories_may_be_padded_rows(
         np.testing.assert_allclose(scores, expected, atol=1e-5)
 
 
-@pytest.mark.slow
-def test_a_model_that_searches_is_exported_with_its_search(
-    make_model, dataset, tmp_path, encoder, events
-):
-    model = make_model("eta", long_seq_length=14, top_k=4)
-    exported = Servable.open(export_model(model, dataset, tmp_path / "out"))
-    expected = model.predict(dataset, batch_size=32)[:, 0]
-    for scores in scores_of(exported, encoder, events):
-        np.testing.assert_allclose(scores, expected, atol=1e-5)
-
-
-def composed(dataset, kind="SIMBlock", heads=None, **options):
+def composed(dataset, kind, heads=False, **options):
     """A model of Merlin's with random weights, and what it reads of the rows of test."""
     others = [
         ColumnSchema("bought", dtype="int64", tags=[Tags.TARGET, Tags.BINARY_CLASSIFICATION]),
@@ -120,21 +110,15 @@ def composed(dataset, kind="SIMBlock", heads=None, **options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "target", "pad"), [("SIMBlock", "rating", False), ("DINBlock", None, True)]
-)
-def test_a_composed_model_is_exported_by_one_of_its_outputs(
-    kind, target, pad, dataset, tmp_path, encoder, events
+def test_a_composed_model_is_exported_with_its_search_by_one_of_its_outputs(
+    dataset, tmp_path, encoder, events
 ):
-    options = {"long_seq_length": 14, "top_k": 4} if kind == "SIMBlock" else {}
-    model, columns = composed(dataset, kind, heads=target is not None, **options)
-    predicted = model(columns)
-    if target is not None:
-        predicted = predicted["rating/regression_output"]
+    model, columns = composed(dataset, "SIMBlock", heads=True, long_seq_length=14, top_k=4)
+    predicted = model(columns)["rating/regression_output"]
     assert len(predicted) == len(events) and np.std(predicted) > 0.01
-    path = export_model(model, dataset, tmp_path / "out", target=target, pad=pad)
+    path = export_model(model, dataset, tmp_path / "out", target="rating", pad=True)
     exported = Servable.open(path)
-    assert exported.manifest["model"]["type"] == f"composed of {kind[:3].lower()}"
+    assert exported.manifest["model"]["type"] == "composed of sim"
     assert not [name for name in exported.columns.inputs if "neg_hist" in name]
     for scores in scores_of(exported, encoder, events):
         np.testing.assert_allclose(scores, predicted[:, 0], atol=1e-5)
@@ -147,6 +131,7 @@ def test_a_composed_model_that_no_request_could_feed_is_refused(dataset, make_mo
         return str(error.value)
 
     model, rows = composed(dataset, "DINBlock")
+    np.testing.assert_allclose(ComposedModel(model, None).scores(rows), model(rows), atol=1e-6)
     assert "`target` should be 'label'. Received" in refused(model, target="bought")
     assert "`target` is for mm.Model(block, outputs)" in refused(make_model(), target="label")
     plain = mm.Model(mm.MLPBlock([4]), mm.BinaryOutput("label"))

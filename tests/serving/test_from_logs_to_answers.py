@@ -5,8 +5,14 @@ The log has numbers, lists, vectors, moments in milliseconds, and the context of
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
+import shutil
+import ssl
+import subprocess
+import urllib.error
+import urllib.request
 from types import SimpleNamespace
 from unittest import mock
 
@@ -21,6 +27,7 @@ from evaluated import evaluation_of
 from feature_logs import FEATURES, OPTIONS, dataset_of, feature_log, write_features
 from in_process import run
 from serving_process import reached, serving
+from triton_calls import inputs_of
 
 from merlin_sim.foundation.requests import RequestError
 from merlin_sim.models import build_model
@@ -37,6 +44,8 @@ from merlin_sim.serving.triton.export import export_model, restore_model
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 MODEL = ("--model_type", "twin", "--embedding_dim", 4, "--long_seq_length", 8, "--top_k", 3)
 TRAINING = ("--epochs", 1, "--global_batch_size", 64, "--lr", 0.02, "--seed", 3)
+TOKEN = "0123456789abcdef-of-the-clients"
+ALLOWED = {"authorization": f"Bearer {TOKEN}"}
 METRICS = ("auc", "log_loss", "gauc", "calibration_error")
 CONTEXT = """
   device: {type: category, of: interaction}
@@ -152,33 +161,129 @@ def assert_same(found, wanted):
     assert found["log_loss"] == pytest.approx(wanted["log_loss"], abs=1e-6)
 
 
-def test_what_a_server_answers_are_the_scores_that_the_run_evaluated(
-    walked, encoder, log, rows, expected, evaluation
-):
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """A certificate of this machine's loopback, and its key."""
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl")
+    folder = tmp_path_factory.mktemp("tls")
+    words = ["-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    words += ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    made = [str(folder / name) for name in ("certificate", "key")]
+    command = ["openssl", "req", "-x509", *words, "-out", made[0], "-keyout", made[1]]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    return made
+
+
+@pytest.fixture(scope="module")
+def server(walked, certificate, tmp_path_factory):
+    """A server with nothing but the servable, a token and certificates; it listens everywhere."""
     pytest.importorskip("pytriton")
-    calls, errors = pytest.importorskip("triton_calls"), pytest.importorskip("tritonclient.utils")
-    events = [event_of(log, who) for who in expected]
     elsewhere = walked.servable.parent
     assert not walked.work.exists()
+    token = tmp_path_factory.mktemp("token") / "token"
+    token.touch(0o600)
+    token.write_text(f"{TOKEN}\n")
+    words = ["--host", "0.0.0.0", "--token_file", str(token), "--no_standby"]
+    words += ["--tls_certificate", certificate[0], "--tls_key", certificate[1]]
     environment = {"PATH": os.environ["PATH"], "HOME": str(elsewhere)}
-    with serving(walked.servable, "--no_standby", cwd=elsewhere, env=environment) as process:
-        server = reached(process)
-        of_events = calls.infer_events(server, "http", events)[:, 0]
-        tensors = plain_batch([encoder.encode(encoder.parse(e)) for e in events], encoder.columns)
-        of_columns = calls.infer(server, "http", "ids", tensors, "score")[:, 0]
-        reason = "place: expected a number of which LogOp, NormalizeMinMax makes a finite one"
-        with pytest.raises(errors.InferenceServerException, match=reason) as refused:
-            calls.infer_events(server, "http", [{**events[0], "place": -5}])
-        assert refused.value.status() == "400"
-        children = psutil.Process(process.pid).children(recursive=True)
+    with serving(walked.servable, *words, cwd=elsewhere, env=environment) as process:
+        ports = reached(process)
+        ports.process = psutil.Process(process.pid)
+        yield ports
+        children = ports.process.children(recursive=True)
         process.kill()
         _, alive = psutil.wait_procs(children, timeout=100)
         assert len(children) > 2 and not alive
+
+
+def ask(server, certificate, path, body=None, headers=ALLOWED, port=None):
+    """Ask over TLS; the status, and what was answered."""
+    context = ssl.create_default_context(cafile=certificate[0])
+    url = f"https://127.0.0.1:{port or server.http_port}{path}"
+    request = urllib.request.Request(url, body and json.dumps(body).encode(), headers)
+    try:
+        with urllib.request.urlopen(request, timeout=100, context=context) as response:
+            return response.status, response.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+
+
+def ask_for_scores(server, certificate, events):
+    """Send raw events over HTTP; the status, and the document that was answered."""
+    texts = [json.dumps(event) for event in events]
+    tensor = {"name": "event", "shape": [len(texts), 1], "datatype": "BYTES", "data": texts}
+    document = {"inputs": [tensor], "outputs": [{"name": "scores"}]}
+    status, found = ask(server, certificate, "/v2/models/events/infer", document)
+    return status, json.loads(found)
+
+
+@pytest.fixture(scope="module")
+def client(server, certificate):
+    """A client of the server over gRPC."""
+    module = pytest.importorskip("tritonclient.grpc")
+    address = f"localhost:{server.grpc_port}"
+    encrypted = {"ssl": True, "root_certificates": certificate[0]}
+    with module.InferenceServerClient(address, **encrypted) as made:
+        yield made
+
+
+def test_what_a_server_answers_are_the_scores_that_the_run_evaluated(
+    walked, server, certificate, client, encoder, log, rows, expected, evaluation
+):
+    events = [event_of(log, who) for who in expected]
+    status, found = ask_for_scores(server, certificate, events)
+    assert status == 200
+    of_events = np.array(found["outputs"][0]["data"])
+    tensors = plain_batch([encoder.encode(encoder.parse(e)) for e in events], encoder.columns)
+    answered = client.infer("ids", inputs_of(tensors), headers=ALLOWED)
+    of_columns = answered.as_numpy("score")[:, 0]
+    status, found = ask_for_scores(server, certificate, [{**events[0], "place": -5}])
+    reason = "place: expected a number of which LogOp, NormalizeMinMax makes a finite one"
+    assert status == 400 and reason in found["error"]
     for scores in (of_events, of_columns):
         np.testing.assert_allclose(scores, [*expected.values()], atol=1e-5)
         assert_same(evaluation_of(rows["label"], scores, rows["who"]).to_dict(), evaluation)
     for path in walked.servable.rglob("*"):  # nothing in it says where it came from
         assert path.is_dir() or str(walked.work).encode() not in path.read_bytes(), path.name
+
+
+def test_without_a_token_nothing_is_answered_but_whether_it_is_ready(
+    server, certificate, client, log
+):
+    refused = pytest.importorskip("tritonclient.utils").InferenceServerException
+    assert ask(server, certificate, "/v2/health/ready", headers={})[0] == 200
+    ports = dict.fromkeys(("/", "/v2", "/v2/models/events"), server.http_port)
+    for path, port in {**ports, "/metrics": server.metrics_port}.items():
+        assert ask(server, certificate, path, headers={}, port=port)[0] == 401
+        assert ask(server, certificate, path, port=port)[0] == 200
+    text = json.dumps(event_of(log, log["who"].iloc[0]))
+    inputs = inputs_of({"event": np.array([[text]], object)})
+    assert client.is_server_ready()
+    for headers in ({}, {"authorization": "Bearer wrong"}):
+        with pytest.raises(refused, match="Bearer TOKEN"):
+            client.infer("events", inputs, headers=headers)
+    assert client.infer("events", inputs, headers=ALLOWED).as_numpy("scores").size == 1
+    with pytest.raises(refused, match="not allowed"):
+        client.unload_model("events", headers=ALLOWED)
+
+
+def test_nothing_is_answered_without_encryption_nor_over_grpc_to_other_machines(server):
+    with pytest.raises((OSError, http.client.HTTPException)):
+        urllib.request.urlopen(f"http://127.0.0.1:{server.http_port}/v2", timeout=60)
+    grpc = pytest.importorskip("grpc")
+    with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
+        with pytest.raises(grpc.FutureTimeoutError):
+            grpc.channel_ready_future(channel).result(timeout=1)
+    listening = {
+        one.laddr.port: one.laddr.ip
+        for one in server.process.net_connections("tcp")
+        if one.status == psutil.CONN_LISTEN
+    }
+    assert listening[server.http_port] == "0.0.0.0"
+    assert listening[server.grpc_port].removeprefix("::ffff:") == "127.0.0.1"
+    for process in server.process.children(recursive=True):  # Triton's are sockets in a folder
+        assert not process.net_connections("tcp")
 
 
 def with_times(log, event):
@@ -235,11 +340,13 @@ def test_the_example_of_a_model_is_scored(servable, scorer, encoder):
     assert len(scores) == 2
 
 
-def test_one_user_with_many_candidates_is_scored_as_rows_are(servable, encoder, log):
+def test_one_user_with_many_candidates_is_scored_as_rows_are(scorer, encoder, log, monkeypatch):
     items = log["what"].unique().tolist()
     event = encoder.encode(encoder.parse(event_of(log, log["who"].iloc[0], items)))
-    together = Scorer(servable, one_user_from=2).score_events([event])[0]
-    apart = Scorer(servable, one_user_from=None).score_events([event])[0]
+    monkeypatch.setattr(scorer, "one_user_from", 2)
+    together = scorer.score_events([event])[0]
+    scorer.one_user_from = None
+    apart = scorer.score_events([event])[0]
     np.testing.assert_allclose(together, apart, atol=1e-5)
     assert np.ptp(together) > 0.01
 

@@ -16,8 +16,8 @@ class KilledWorkers(WorkerPlugin):
     """Sends SIGKILL to its own process.
 
     Args:
-        directory: Has ``phase.json``: the phase's number, and the keys of its tasks (None for all,
-            none where nobody is to be killed).
+        directory: Has ``phase.json``: the phase's number, the keys of its tasks (None for all),
+            and the moments at which a worker is to be killed.
             Gets a file for each time that a worker was killed.
         output: Where the files are whose names are waited for.
     """
@@ -47,7 +47,7 @@ class KilledWorkers(WorkerPlugin):
 
     def _kill(self, moment: str) -> None:
         reported = json.loads((self.directory / "phase.json").read_text())
-        if reported["keys"] == []:
+        if moment not in reported["moments"]:
             return
         try:
             (self.directory / f"{reported['phase']}, {moment}").touch(exist_ok=False)

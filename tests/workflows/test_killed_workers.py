@@ -12,14 +12,16 @@ from preprocess_runs import all_bytes, cut_small, preprocess
 
 from merlin_sim.workflows.schedulers import DaskCluster, open_scheduler
 
+EVERY = [BEFORE, UNNAMED, AFTER]
+
 
 class WatchedCluster(DaskCluster):
-    """Tells the workers which phase runs."""
+    """Tells the workers which phase runs, and at which of its moments one of them is killed."""
 
-    def __init__(self, client, directory, killed_in):
+    def __init__(self, client, directory, moments):
         super().__init__(client)
         self.directory = directory
-        self.killed_in = killed_in
+        self.moments = moments
         self.phases = 0
 
     def run(self, task, arguments):
@@ -32,8 +34,8 @@ class WatchedCluster(DaskCluster):
 
     def _begin(self, keys):
         reported = self.directory / "phase.json"
-        keys = keys if self.phases in self.killed_in else []
-        reported.with_suffix(".new").write_text(json.dumps({"phase": self.phases, "keys": keys}))
+        now = {"phase": self.phases, "keys": keys, "moments": self.moments.get(self.phases, ())}
+        reported.with_suffix(".new").write_text(json.dumps(now))
         os.replace(reported.with_suffix(".new"), reported)
         self.phases += 1
 
@@ -42,18 +44,19 @@ class WatchedCluster(DaskCluster):
 @pytest.mark.timeout(550)
 @pytest.mark.usefixtures("forked_workers")
 @pytest.mark.parametrize(
-    ("name", "phases", "with_files"),
+    ("name", "moments"),
     [
-        # metadata, which make no file, interactions, users; ids are fitted; users' rows
-        ("amazon-books, users", {0, 1, 2, 8}, {1, 2, 8}),
+        # metadata, which make no file; users' rows. Between them are the phases of a log.
+        ("amazon-books, users", {0: [BEFORE, AFTER], 8: [UNNAMED]}),
         # rows that train, keys counted and written, items' statistics, their changes, users' rows
-        ("log", {2, 3, 4, 7, 8, 9}, {2, 3, 4, 9}),
-        ("criteo", {0, 1, 2, 3}, {0, 1, 2, 3}),
+        (
+            "log",
+            {2: EVERY, 3: [UNNAMED], 4: [UNNAMED], 7: [AFTER], 8: [BEFORE], 9: [UNNAMED]},
+        ),
+        ("criteo", {0: [UNNAMED], 1: [UNNAMED], 2: [BEFORE, UNNAMED], 3: [UNNAMED, AFTER]}),
     ],
 )
-def test_killed_workers_change_nothing(
-    undisturbed, name, phases, with_files, tmp_path, monkeypatch
-):
+def test_killed_workers_change_nothing(undisturbed, name, moments, tmp_path, monkeypatch):
     """A worker dies before a task, after it, and while its file has another name."""
     (raw, datasets), killed, output = undisturbed, tmp_path / "killed", tmp_path / "output"
     killed.mkdir()
@@ -62,11 +65,10 @@ def test_killed_workers_change_nothing(
     # As where a worker takes longer to start again than Dask waits for it.
     impatient = dask.config.set({"distributed.deploy.lost-worker-timeout": "100ms"})
     with impatient, open_scheduler("local", 2) as cluster:
-        watched = WatchedCluster(cluster.client, killed, phases)
+        watched = WatchedCluster(cluster.client, killed, moments)
         cluster.client.register_worker_plugin(KilledWorkers(killed, output))
         preprocess(monkeypatch, raw, name, output / "dataset", watched)
     assert all_bytes(output / "dataset") == datasets[name]
     assert [path.name for path in output.iterdir()] == ["dataset"]
-    expected = {f"{phase}, {moment}" for phase in phases for moment in (BEFORE, AFTER)}
-    expected |= {f"{phase}, {UNNAMED}" for phase in with_files}
+    expected = {f"{phase}, {moment}" for phase in moments for moment in moments[phase]}
     assert {path.name for path in killed.iterdir()} - {"phase.json"} == expected

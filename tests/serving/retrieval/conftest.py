@@ -1,4 +1,4 @@
-"""Two towers and a ranker with random weights, of the small dataset, and their index."""
+"""Two towers and rankers with random weights, of the small dataset, and their index."""
 
 from __future__ import annotations
 
@@ -13,29 +13,23 @@ from merlin_sim.serving.servable import Servable
 from merlin_sim.serving.triton.export import export_model
 
 
-def exported(dataset, path, model_type, seed=1, **options):
-    tf.keras.utils.set_random_seed(seed)
-    export_model(build_model(model_type, dataset.schema, **options), dataset, path)
-    return Servable.open(path)
-
-
 @pytest.fixture(scope="session")
 def towers(dataset, tmp_path_factory):
     path = tmp_path_factory.mktemp("towers") / "servable"
-    return Towers(exported(dataset, path, "two_tower", **TWO_TOWER))
+    tf.keras.utils.set_random_seed(1)
+    export_model(build_model("two_tower", dataset.schema, **TWO_TOWER), dataset, path)
+    return Towers(Servable.open(path))
 
 
 @pytest.fixture(scope="session")
-def ranker(dataset, tmp_path_factory):
-    path = tmp_path_factory.mktemp("ranker") / "servable"
-    return exported(dataset, path, "din", embedding_dim=4, stage_two_mlp_dims=(8,))
+def ranker(servable):
+    return servable
 
 
 @pytest.fixture(scope="session")
-def other_ranker(dataset, tmp_path_factory):
+def other_ranker(second):
     """Of another seed: it scores otherwise."""
-    path = tmp_path_factory.mktemp("ranker") / "servable"
-    return exported(dataset, path, "din", seed=2, embedding_dim=8, stage_two_mlp_dims=(8,))
+    return Servable.open(second)
 
 
 @pytest.fixture(scope="session")

@@ -73,9 +73,9 @@ def test_the_nearest_are_found_with_their_vectors():
 def test_groups_are_looked_at_until_enough_is_found(monkeypatch):
     monkeypatch.setattr(item_index, "EXACT_BELOW", 100)
     monkeypatch.setattr(item_index, "NEIGHBOURS", 50)
-    vectors = unit(4000, 1)
+    vectors = unit(2000, 1)
     index = ItemIndex.build([vectors], 16)
-    assert index.groups == 126 and 1 < index.looked_at < 126
+    assert index.groups == 89 and 1 < index.looked_at < 89
     assert item_index.RECALL <= index.recall < 1
     queries = unit(30, 3)
     exact = nearest(queries, vectors, 50)
@@ -90,7 +90,7 @@ def test_groups_are_looked_at_until_enough_is_found(monkeypatch):
     np.testing.assert_array_equal(again.search(queries, 9)[0], index.search(queries, 9)[0])
     groups = item_index.import_faiss().extract_index_ivf(index.faiss_index)
     groups.nprobe = fewer = index.looked_at - max(2, index.looked_at // 16)
-    items = vectors[np.random.default_rng(item_index.SEED).permutation(4000)[: item_index.QUERIES]]
+    items = vectors[np.random.default_rng(item_index.SEED).permutation(2000)[: item_index.QUERIES]]
     wanted = nearest(items, vectors, 50)
     assert item_index.share_found(index.search(items, 50)[0], wanted) < item_index.RECALL, fewer
     asked = -vectors[:5] + queries[:5]

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from held_server import until
+from preprocess_runs import all_bytes
 from triton_calls import infer
 
 from merlin_sim.serving.limits import Limits
@@ -56,10 +57,11 @@ def test_every_model_is_of_its_backend_and_has_the_tensors_of_its_signature(
     }  # fmt: skip
     assert all(name == config.name for name, config in configs.items())
     kinds = {tf.int64: model_config.TYPE_INT64, tf.int32: model_config.TYPE_INT32}
+    loaded = tf.saved_model.load(str(servable.model))
     for name, signature in (("ids", "serving_default"), ("one_user", "one_user")):
         config = configs[name]
         assert config.parameters["TF_SIGNATURE_DEF"].string_value == signature
-        loaded = tf.saved_model.load(str(repository / name / "1" / "model.savedmodel"))
+        assert all_bytes(repository / name / "1/model.savedmodel") == all_bytes(servable.model)
         _, inputs = loaded.signatures[signature].structured_input_signature
         assert {t.name: (t.data_type, list(t.dims)) for t in config.input} == {
             n: (kinds[s.dtype], [-1 if d is None else d for d in s.shape.as_list()])

@@ -88,19 +88,29 @@ def reported(servable, second, tmp_path_factory):
     found.close()
 
 
+@pytest.fixture(scope="module")
+def good(events):
+    return [json.dumps(event) for event in events[:6]]
+
+
+@pytest.fixture(scope="module")
+def alone(reported, good):
+    """What the good get where nothing bad stands beside them."""
+    return answers(reported, good)
+
+
 @pytest.mark.slow
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_the_good_are_answered_beside_whatever_comes(reported, events, data):
-    good = [json.dumps(event) for event in events[:6]]
+def test_the_good_are_answered_beside_whatever_comes(reported, events, good, alone, data):
     bad = [
         changed(events[7], data.draw(st.sampled_from(PARTS)), data.draw(HOSTILE)) for _ in range(3)
     ]
     indices = data.draw(st.permutations(range(9)))
     together = [([*good, *bad])[index] for index in indices]
     found = dict(zip(indices, answers(reported, together), strict=True))
-    for index, alone in enumerate(answers(reported, good)):
-        np.testing.assert_allclose(found[index][SCORES], alone[SCORES], atol=1e-5)
+    for index, answered in enumerate(alone):
+        np.testing.assert_allclose(found[index][SCORES], answered[SCORES], atol=1e-5)
     for index in range(6, 9):
         if isinstance(found[index], Exception):
             assert isinstance(found[index], RequestError), repr(found[index])

@@ -15,7 +15,7 @@ import psutil
 COMMAND = str(Path(sys.executable).parent / "merlin-sim")
 PORTS = ("http_port", "grpc_port", "metrics_port")
 READY = re.compile(
-    r"ready: .* at http://[\w.]+:(\d+) and grpc [\w.]+:(\d+); metrics at http://[\w.]+:(\d+)/"
+    r"ready: .* at https?://[\w.]+:(\d+) and grpc [\w.]+:(\d+); metrics at https?://[\w.]+:(\d+)/"
 )
 
 

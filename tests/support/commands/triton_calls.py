@@ -26,15 +26,21 @@ def infer(server, protocol, model, tensors, output):
     """Send tensors, return one output."""
     connection, module = client(server, protocol)
     try:
-        inputs = []
-        for name, value in tensors.items():
-            kind = KINDS[value.dtype.name]
-            entry = module.InferInput(name, list(value.shape), kind)
-            entry.set_data_from_numpy(value)
-            inputs.append(entry)
-        return connection.infer(model, inputs).as_numpy(output)
+        return connection.infer(model, inputs_of(tensors, module)).as_numpy(output)
     finally:
         connection.close()
+
+
+def inputs_of(tensors, module=None):
+    """Tensors as a client sends them; without its module, over gRPC."""
+    if module is None:
+        import tritonclient.grpc as module
+    inputs = []
+    for name, value in tensors.items():
+        entry = module.InferInput(name, list(value.shape), KINDS[value.dtype.name])
+        entry.set_data_from_numpy(value)
+        inputs.append(entry)
+    return inputs
 
 
 def infer_events(server, protocol, events, output="scores"):
