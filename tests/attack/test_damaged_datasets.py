@@ -95,7 +95,7 @@ def test_changed_bytes_of_parquet(good, damages):
         judge_apart(directory, good.form)
 
 
-@share(60, suite=18)
+@share(60, suite=30)
 @given(good_datasets(), st.sampled_from([SPEC, *DOCUMENTS]), CONTENT_DAMAGES, ANY_NUMBER)
 def test_a_changed_description(good, document, damage, column):
     with tempfile.TemporaryDirectory(prefix="attack-") as parent:

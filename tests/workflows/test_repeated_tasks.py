@@ -14,7 +14,7 @@ from merlin_sim.workflows.schedulers import SingleProcess
 
 
 class RunsTwice(SingleProcess):
-    """Runs each task in two threads at once, and those of earlier phases before the first two.
+    """Runs each task in two threads at once, and those of earlier phases once a phase has begun.
 
     As a cluster does that has lost sight of a worker. Nobody waits for a task that comes late:
     whether it fails is all the same, what it writes is not.
@@ -28,7 +28,7 @@ class RunsTwice(SingleProcess):
     def run(self, task, arguments):
         calls = [(task, argument) for argument in arguments]
         for number, (_, argument) in enumerate(calls):
-            for again, before in self.earlier if number < 2 else ():
+            for again, before in self.earlier if number == min(1, len(calls) - 1) else ():
                 with contextlib.suppress(Exception):
                     again(before)
                     self.repeated += 1

@@ -84,7 +84,7 @@ LINES = st.fixed_dictionaries(
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(fields=LINES, cut=st.integers(0, 200), put=st.sampled_from(["", ",", "'", "]", "}", "0"]))
 def test_what_the_scanner_accepts_literal_eval_reads_alike(fields, cut, put):
     whole = repr(fields).replace("\n", " ")

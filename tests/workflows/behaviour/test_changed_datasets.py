@@ -129,7 +129,7 @@ def test_a_changed_document_is_refused(copy, change, message):
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(TREE_CHANGES)
 def test_whatever_a_workflow_says_is_loaded_or_refused(dataset, tmp_path_factory, damage):
     copy = tmp_path_factory.getbasetemp() / "damaged workflow"

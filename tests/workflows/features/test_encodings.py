@@ -245,17 +245,17 @@ def test_what_cannot_be_is_refused(text, reason, run):
         run("wrong", features="wrong.yaml")
 
 
-def test_the_option_counts_stands_for_a_file_that_names_all_of_them(run, dataset):
+def test_the_option_counts_stands_for_a_file_that_names_all_of_them(log, run, dataset):
     named = """
 encodings: {what: [count, target], brand: [target]}
 lifetime_counts: [what, brand]
 """
     (run.directory / "named.yaml").write_text(named)
     (run.directory / "brand.yaml").write_text("encodings: {brand: [target]}")
-    label = ("--label_column", "clicked")
-    label += ("--layout", "users")
-    by_file = run("by file", *label, features="named.yaml")
-    by_option = run("by option", "--counts", *label, features="brand.yaml")
+    log[:300].to_parquet(run.directory / "few.parquet")
+    label = ("--label_column", "clicked", "--layout", "users")
+    by_file = run("by file", *label, features="named.yaml", log="few.parquet")
+    by_option = run("by option", "--counts", *label, features="brand.yaml", log="few.parquet")
     for name in ("users", "events"):
         assert all_bytes(by_file / name) == all_bytes(by_option / name)
     specs = [DatasetDirectory.open(path).spec for path in (by_file, by_option)]

@@ -59,29 +59,22 @@ def times_line(output: str) -> str:
     return line
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_the_summary_reports_the_first_and_the_last_time(kind, run):
+def test_the_summary_reports_the_first_and_the_last_time(run):
     log = some_log()
     first, last = log["when"].min(), log["when"].max()
-    when = pd.to_datetime(log["when"], unit="s", utc=True)
-    if kind == "csv":
-        when = when.dt.tz_convert("Asia/Kolkata").astype(str)
+    when = pd.to_datetime(log["when"], unit="s", utc=True).dt.tz_convert("Asia/Kolkata").astype(str)
     dates = (f"{pd.Timestamp(at, unit='s'):%Y-%m-%dT%H:%M:%SZ}" for at in (first, last))
-    assert times_line(run(log.assign(when=when), kind=kind)) == f"times: {' to '.join(dates)}"
-    unit, words = ("s", "seconds") if kind == "csv" else ("ms", "milliseconds")
-    given = () if unit == "s" else ("--timestamp_unit", unit)
-    line = times_line(run(log.assign(when=log["when"] * UNITS[unit]), *given, kind=kind))
-    first, last = first * UNITS[unit], last * UNITS[unit]
+    assert times_line(run(log.assign(when=when), kind="csv")) == f"times: {' to '.join(dates)}"
+    line = times_line(run(log.assign(when=log["when"] * 1000), "--timestamp_unit", "ms"))
+    first, last = first * 1000, last * 1000
     assert line.startswith(f"times: {first} (2024-01-01T") and f" to {last} (2024-01-3" in line
-    assert line.endswith(f", {words} since 1970")
+    assert line.endswith(", milliseconds since 1970")
 
 
 def test_small_numbers_are_an_order(run):
-    log = some_log().assign(when=np.arange(200) + 1)
-    assert times_line(run(log)) == (
-        "times: 1 to 200, an order (`--timestamp_unit` says what numbers count)"
+    assert times_line(run(some_log().assign(when=20240101 + np.arange(200) % 30))) == (
+        "times: 20240101 to 20240130, an order (`--timestamp_unit` says what numbers count)"
     )
-    assert "20240101 to 20240130, an order" in run(log.assign(when=20240101 + np.arange(200) % 30))
 
 
 @pytest.mark.parametrize(
