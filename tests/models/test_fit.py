@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
+from ranking_rows import random_rows, ranking_schema
 from steps_in_graph import on_batches
 
 from merlin_sim.dataloader.loader import Loader
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.slow
 
 SMALL = {"embedding_dim": 4, "stage_two_mlp_dims": (8, 4)}
 DIEN = {**SMALL, "long_seq_length": 7, "aux_mlp_dims": (8, 4)}
+DLRM = {"embedding_dim": 2, "bottom_mlp_dims": (2,), "top_mlp_dims": (1,)}
 OPTIONS = {"din": SMALL, "dien": DIEN, "sim": {**DIEN, "top_k": 3, "stage_one_mlp_dims": (8,)}}
 BATCH = 16
 IN_ORDER = {"batch_size": BATCH, "shuffle": False, "verbose": 0}
@@ -75,9 +77,9 @@ def rows(make_schema, make_columns, as_batch):
 
 @pytest.fixture(scope="module")
 def still(dataset):
-    """A model whose weights never change."""
+    """A model whose weights never change, in graphs that several tests run."""
     model = small_model("din", dataset.schema)
-    model.compile(SGD(0.0), metrics=[], run_eagerly=True)
+    model.compile(SGD(0.0), metrics=[])
     return model
 
 
@@ -123,7 +125,7 @@ def test_one_program_leaves_all_as_it_was_where_a_gradient_overflows(dataset, mo
     assert model.loss_scale.good_steps.numpy() == 0
 
 
-def test_orders_depend_on_the_seed_and_the_epoch(dataset, still, eagerly):
+def test_orders_depend_on_the_seed_and_the_epoch(dataset, still):
     losses = []
     for seed in (3, 3, 4):
         tf.keras.utils.set_random_seed(seed)
@@ -134,14 +136,14 @@ def test_orders_depend_on_the_seed_and_the_epoch(dataset, still, eagerly):
     assert losses[0][0] != losses[0][1]
 
 
-def test_predictions_stand_in_stored_order(dataset, still, eagerly):
+def test_predictions_stand_in_stored_order(dataset, still):
     expected = [still(columns) for columns, _ in feed_of(still, dataset)]
     received = still.predict(dataset, batch_size=7)
     np.testing.assert_allclose(received, np.concatenate(expected), rtol=1e-6)
     np.testing.assert_array_equal(still.predict(dataset, batch_size=7, steps=2), received[:14])
 
 
-def test_epochs_of_so_many_steps_go_on_through_the_data(dataset, still, eagerly):
+def test_epochs_of_so_many_steps_go_on_through_the_data(dataset, still):
     iterations = still.optimizer.iterations
     before = iterations.numpy()
     history = still.fit(dataset, epochs=3, steps_per_epoch=2, **IN_ORDER).history
@@ -159,7 +161,7 @@ def test_epochs_of_so_many_steps_go_on_through_the_data(dataset, still, eagerly)
     assert still.evaluate(feed, verbose=0, return_dict=True)["loss"] > 0
 
 
-def test_keras_callbacks(dataset, tmp_path, eagerly):
+def test_keras_callbacks(dataset, tmp_path):
     model = small_model("din", dataset.schema)
     model.compile("adam", metrics=["auc"], run_eagerly=True)
     callbacks = tf.keras.callbacks
@@ -207,9 +209,8 @@ class MakesFunctionsAnew(tf.keras.callbacks.Callback):
         self.model.make_predict_function(force=True)
 
 
-def test_functions_that_are_made_anew_are_those_of_the_dataset(dataset):
-    found, still = [], small_model("din", dataset.schema)
-    still.compile(SGD(0.0), metrics=[])
+def test_functions_that_are_made_anew_are_those_of_the_dataset(dataset, still):
+    found = []
     for callbacks in ([], [MakesFunctionsAnew()]):
         given = {"batch_size": BATCH, "verbose": 0, "callbacks": callbacks}
         history = still.fit(dataset, shuffle=False, **given).history
@@ -219,7 +220,7 @@ def test_functions_that_are_made_anew_are_those_of_the_dataset(dataset):
     np.testing.assert_array_equal(found[0][2], found[1][2])
 
 
-def test_class_weights_are_sample_weights(dataset, eagerly):
+def test_class_weights_are_sample_weights(dataset):
     by_class, by_sample = (small_model("din", dataset.schema) for _ in range(2))
     feed = open_loader(dataset, "train", list(by_class.training_columns), 40, Ranks())
     ((columns, labels),) = list(feed)
@@ -233,9 +234,13 @@ def test_class_weights_are_sample_weights(dataset, eagerly):
     assert "weighted_auc" in fitted.history
 
 
-def test_keras_own_optimizers_work_eagerly_and_compiled(rows):
-    schema, columns, labels = rows
-    models = [small_model("din", schema) for _ in range(2)]
+def test_keras_own_optimizers_work_eagerly_and_compiled():
+    form = {"cardinalities": (4, 5), "numbers": 1}
+    columns = {name: tf.constant(values) for name, values in random_rows(40, **form).items()}
+    labels, models = columns.pop("clicked"), []
+    for _ in range(2):
+        tf.keras.utils.set_random_seed(1)
+        models.append(build_model("dlrm", ranking_schema(**form), **DLRM))
     optimizers = tf.keras.optimizers.legacy.SGD(0.5), tf.keras.optimizers.SGD(0.5)
     for model, optimizer in zip(models, optimizers, strict=True):
         is_eager = optimizer is optimizers[0]
@@ -246,7 +251,7 @@ def test_keras_own_optimizers_work_eagerly_and_compiled(rows):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
 
 
-def test_an_error_in_the_data_keeps_its_words(make_dataset, eagerly):
+def test_an_error_in_the_data_keeps_its_words(make_dataset):
     dataset = make_dataset(ragged=True, rows=40)
     (path,) = dataset.files("train")
     frame = pd.read_parquet(path)

@@ -55,7 +55,7 @@ def used(dataset):
 
 @pytest.mark.filterwarnings("ignore:.*were read on the host")
 @pytest.mark.slow
-def test_rows_on_a_gpu_tell_a_notebook_the_same(make_dataset, monkeypatch, eagerly):
+def test_rows_on_a_gpu_tell_a_notebook_the_same(make_dataset, monkeypatch):
     dataset = make_dataset(ragged=True, rows=ROWS, lengths=EMPTY)
     reported, scores, weights = used(dataset)
     monkeypatch.setattr(row_loader, "StoredRows", DeviceRows)
@@ -103,7 +103,7 @@ def test_what_steps_are_given_is_copied_to_the_device_once(make_dataset, monkeyp
 
 
 @pytest.mark.slow
-def test_users_are_reported_as_their_rows_are_and_each_sample_counts_once(tmp_path, eagerly):
+def test_users_are_reported_as_their_rows_are_and_each_sample_counts_once(tmp_path):
     """Batches of users x candidates; scores in the order of the rows."""
     dataset = DatasetDirectory.open(write_users_dataset(tmp_path / "users", [[OF_USERS]]))
     model = small_din(dataset)

@@ -85,7 +85,7 @@ def test_a_step_of_users_x_candidates_is_the_same(kind, make_schema, make_column
 
 
 @pytest.mark.slow
-def test_large_batches_are_trained_on_with_fused_arithmetic(make_dataset, monkeypatch, eagerly):
+def test_large_batches_are_trained_on_with_fused_arithmetic(make_dataset, monkeypatch):
     dataset, losses, noted = make_dataset(ragged=False, rows=32), [], []
 
     def noting(wanted):

@@ -47,34 +47,31 @@ def assert_scores(model, one, plain):
 
 @pytest.mark.filterwarnings("ignore:.*the newest 10 are kept:UserWarning")
 @pytest.mark.parametrize(
-    ("kind", "form", "candidates", "history"),
+    ("kind", "form", "requests"),
     [
-        ("din_counts", {}, 1, 5),
-        ("sim", {"users": (9, 4)}, 7, 14),
-        ("sim", {"intervals": True}, 5, 0),
-        ("sim", {"intervals": True}, 5, 10),
+        ("din_counts", {}, [(1, 5)]),
+        ("sim", {"users": (9, 4), "intervals": True}, [(7, 14), (5, 0), (5, 10)]),
     ],
 )
-def test_the_scores_of_one_user_are_those_of_the_plain_batch(
-    kind, form, candidates, history, make_schema
-):
+def test_the_scores_of_one_user_are_those_of_the_plain_batch(kind, form, requests, make_schema):
     schema = make_schema(**form)
     model = build_kind(kind, schema)
-    assert_scores(model, *make_request(schema, candidates, history))
+    for candidates, history in requests:
+        assert_scores(model, *make_request(schema, candidates, history))
     none, _ = make_request(schema, 0, 5)
     assert model.forward(none).logits.shape == (0, 1)
 
 
-@pytest.mark.parametrize("kind", ["sim_hard", "din_counts"])
-def test_in_a_graph_that_knows_neither_users_nor_candidates(kind, built, schema):
+def test_in_a_graph_that_knows_neither_users_nor_candidates(schema):
+    model = build_kind("sim_hard", schema, short_history="attention", history_counts=True)
     one, plain = make_request(schema, 7, 5)
     signature = {n: tf.TensorSpec([None] * c.shape.rank, c.dtype) for n, c in one.items()}
 
     @tf.function(input_signature=[signature], autograph=False)
     def score(columns):
-        return built(kind).forward(columns).logits
+        return model.forward(columns).logits
 
-    np.testing.assert_allclose(score(one), built(kind).forward(plain).logits, **CLOSE)
+    np.testing.assert_allclose(score(one), model.forward(plain).logits, **CLOSE)
 
 
 WIDTH, LONGEST, GENRES = 3, 2, 5

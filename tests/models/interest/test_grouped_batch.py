@@ -181,6 +181,8 @@ def test_a_sample_remembers_what_was_before_it_and_knows_nothing_later(kind, sch
     np.testing.assert_allclose(ours[first], theirs[first], rtol=1e-5)
     later = (ENDS > LENGTH) & (WEIGHT > 0)
     assert np.abs(ours - theirs)[later].min() > 1e-6
+    if kind == "sim":
+        return  # whose first stage this is; the rest is DIEN's
     given = columns, tf.constant(labels), tf.constant(WEIGHT)
     (*_, trained), (*_, needed) = (losses_and_gradients(of, *given) for of in (model, published))
     for gradient, of_published in zip(trained, needed, strict=True):

@@ -59,11 +59,10 @@ def test_dropout_reaches_the_auxiliary_network_where_it_is_published(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["sim", "twin"])
-def test_time_intervals_are_used_where_they_are(kind, schema, make_schema, make_columns, as_batch):
+def test_time_intervals_are_used_where_they_are(schema, make_schema, make_columns, as_batch):
     with_times = make_schema(intervals=True)
     batch, label = as_batch(make_columns(with_times, 8, lengths=[10] * 8), 10, ragged=True)
-    model = make(with_times, kind)
+    model = make(with_times)
     later = {**batch, "intervals__values": batch["intervals__values"] * 1000}
     assert np.abs(model(later) - model(batch)).max() > 0
     with tf.GradientTape() as tape:
@@ -71,17 +70,16 @@ def test_time_intervals_are_used_where_they_are(kind, schema, make_schema, make_
     gradients = tape.gradient(losses.total_loss, model.trainable_variables)
     pairs = zip(gradients, model.trainable_variables, strict=True)
     felt = {variable.ref(): gradient for gradient, variable in pairs}
-    if kind == "sim":
-        assert model.body.attention_unit.attended_dim(8) == 4 * (8 + 4)
-        assert make(with_times, heads=3).body.attention_unit.attended_dim(8) == 3 * (8 + 4)
-        assert make(schema, heads=3).body.attention_unit.attended_dim(8) == 3 * 8
-        # A softmax over positions is the same whatever is added to all of them.
-        del felt[model.body.interest.activation_unit.dense[-1].bias.ref()]
+    assert model.body.attention_unit.attended_dim(8) == 4 * (8 + 4)
+    assert make(with_times, heads=3).body.attention_unit.attended_dim(8) == 3 * (8 + 4)
+    assert make(schema, heads=3).body.attention_unit.attended_dim(8) == 3 * 8
+    # A softmax over positions is the same whatever is added to all of them.
+    del felt[model.body.interest.activation_unit.dense[-1].bias.ref()]
     assert all(np.any(tf.convert_to_tensor(gradient)) for gradient in felt.values())
     plain = {name: column for name, column in batch.items() if "intervals" not in name}
     with pytest.raises(OptionError, match="missing columns: intervals"):
         model(plain)
-    without = make(schema, kind)
+    without = make(schema)
     np.testing.assert_array_equal(without(batch), without(plain))
 
 

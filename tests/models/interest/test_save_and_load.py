@@ -38,10 +38,10 @@ for path, (batch, served, from_serving) in found.items():
     np.testing.assert_array_equal(model(batch), model(served))
     np.savez(path + ".predictions.npz", serving=from_serving, merlin=model(batch))
 """
-RAGGED = {"sdim": True, "stca_summary": False}
+RAGGED = {"eta": True, "stca_summary": False}
 """Kinds of models, and whether the histories of their schema are ragged.
 
-SDIM has here all that SIM and DIEN have, and a projection, which no gradient changes.
+ETA has a projection, which no gradient changes.
 """
 
 
@@ -93,9 +93,7 @@ def test_a_fresh_process_predicts_the_same_of_columns_that_are_named_as_the_load
 
 
 @pytest.mark.slow
-def test_keras_saves_models_while_fitting_which_train_on_after_loading(
-    tmp_path, make_dataset, eagerly
-):
+def test_keras_saves_models_while_fitting_which_train_on_after_loading(tmp_path, make_dataset):
     dataset = make_dataset(ragged=True)
     model = build_model("din", dataset.schema, embedding_dim=2, stage_two_mlp_dims=(4,))
     model.compile("adam", run_eagerly=True)
