@@ -165,10 +165,12 @@ def test_a_study_that_is_stopped_and_killed_goes_on_where_it_was(
     assert 30 <= stopped_after < 380  # of 19 steps in each of 20 epochs
     with Started(warm(*words), tmp_path / "log 2") as started:
         started.wait_for_steps(results, stopped_after + 25)
-        started.process.kill()  # and with it the study; then the run, which is on its own
-        for process in psutil.process_iter(["cmdline"]):
-            if str(results) in " ".join(process.info["cmdline"] or ()):
-                process.kill()
+        found = psutil.process_iter(["cmdline", "ppid"])
+        runs = [p for p in found if str(results) in " ".join(p.info["cmdline"] or ())]
+        (study,) = {run.info["ppid"] for run in runs} - {run.pid for run in runs}
+        for process in (psutil.Process(study), *runs):  # the study first
+            process.kill()
+        assert started.wait(100) == -signal.SIGKILL
         assert "seed 1: continues" in started.log.read_text()
     assert not (results / "evaluation.json").exists()
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as of the processes before
