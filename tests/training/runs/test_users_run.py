@@ -174,7 +174,7 @@ def test_many_negatives_of_a_position_share_a_row(tmp_path):
 
 def test_times_are_read_by_users_x_candidates_as_by_rows(tmp_path):
     """All samples in one batch have the loss and the gradients of the same samples as rows."""
-    users = write_users_dataset(tmp_path / "users", [[LENGTHS[:12]]], time_intervals="hours")
+    users = write_users_dataset(tmp_path / "users", [[LENGTHS[:12]]], time_intervals="seconds")
     dataset = DatasetDirectory.open(users)
     twin = {"embedding_dim": 4, "long_seq_length": 5, "top_k": 2, "stage_two_mlp_dims": (8,)}
     model = build_model("twin", dataset.schema, **twin)

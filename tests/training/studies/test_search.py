@@ -12,7 +12,7 @@ SPACE = {"lr": Range(0.001, 0.1, log=True), "epochs": Range(1, 5), "optimizer": 
 
 
 def search(**changes):
-    return Search(**{"trials": 6, "space": SPACE, "startup_trials": 1, **changes})
+    return Search(**{"trials": 4, "space": SPACE, "startup_trials": 1, **changes})
 
 
 @pytest.mark.slow
@@ -21,7 +21,7 @@ def test_a_search_that_was_left_goes_on_as_if_it_had_not_been(tmp_path):
     for name, reopened in (("whole", False), ("left", True)):
         (tmp_path / name).mkdir()
         memory = SearchMemory(tmp_path / name, search())
-        for _ in range(6):
+        for _ in range(4):
             number = memory.ask()
             if reopened:  # the process is killed, another one takes the trial up
                 memory = SearchMemory(tmp_path / name, search())
@@ -31,7 +31,7 @@ def test_a_search_that_was_left_goes_on_as_if_it_had_not_been(tmp_path):
         aucs[name] = [(values, auc) for _, _, values, auc in memory.ended()]
         assert memory.begun() == [] and list(memory.numbers_to_run()) == []
     assert aucs["whole"] == aucs["left"]
-    assert len({values["lr"] for values, _ in aucs["whole"]}) == 6
+    assert len({values["lr"] for values, _ in aucs["whole"]}) == 4
     assert all(0.001 <= v["lr"] <= 0.1 and 1 <= v["epochs"] <= 5 for v, _ in aucs["whole"])
 
 
