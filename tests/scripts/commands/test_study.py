@@ -14,13 +14,14 @@ from pathlib import Path
 import in_process
 import psutil
 import pytest
+import warm_study
 import yaml
 from processes import BIN, Started, entries, losses
-from warm import warm
+from warm import socket_of_parent, warm
 
 from merlin_sim.scripts.options.study_options import settle_study
 from merlin_sim.training.studies import runner
-from merlin_sim.training.studies.runner import EpochsOfLog, Launched, command_line
+from merlin_sim.training.studies.runner import EpochsOfLog, Launched
 from merlin_sim.training.studies.study_file import read_study
 from merlin_sim.training.studies.trial import LOG, OUTPUT
 
@@ -51,15 +52,14 @@ def write(sim_dataset, tmp_path):
 def warm_trials(monkeypatch):
     """Let the runs of a study be forked from a process that has imported TensorFlow."""
     started = []
-
-    def line(trial, command, config):
-        started.append(trial.title)
-        launch = command_line(trial, command, config)
-        index = launch.index(sys.executable)
-        return [*launch[:index], *warm(str(BIN / "merlin-sim"), *launch[index + 3 :])]
-
-    monkeypatch.setattr(runner, "command_line", line)
+    monkeypatch.setattr(runner, "command_line", runner.command_line)  # to be put back
+    warm_study.fork_trials(socket_of_parent(), started)
     return started
+
+
+def forked_study(words):
+    """The words of a study that is forked, as its runs are."""
+    return warm(warm_study.__file__, socket_of_parent(), *words[1:])
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_a_grid_is_run_compared_and_extended_and_failed_runs_are_named(
 @pytest.mark.slow
 def test_a_search_is_pruned_and_chooses_by_what_there_is(write, trials_here, tmp_path):
     space = {"lr": {"low": 0.0001, "high": 0.1, "log": True}, "optimizer": ["adam", "sgd"]}
-    search = {"trials": 3, "space": space, "startup_trials": 1}
+    search = {"trials": 2, "space": space, "startup_trials": 1}
     options = {"epochs": 2, "select_by": "test", "global_batch_size": 150}
     path = write(search=search, options=options)
     done = in_process.answer("study", path, "--results_dir", tmp_path / "out")
@@ -134,9 +134,9 @@ def test_a_search_is_pruned_and_chooses_by_what_there_is(write, trials_here, tmp
     rows = re.findall(
         r"^\| (\d) \| (complete|pruned) \| .* \| (0\.\d+) \|$", markdown, re.MULTILINE
     )
-    assert sorted(number for number, _, _ in rows) == list("012")
+    assert sorted(number for number, _, _ in rows) == list("01")
     complete = [float(auc) for _, how, auc in rows if how == "complete"]
-    assert complete == sorted(complete, reverse=True) and len(complete) < 3
+    assert complete == sorted(complete, reverse=True) and len(complete) < 2
     logged = {
         number: entries(tmp_path / "out/trials" / f"trial-000{number}" / "small-seed-1", "epoch")
         for number, _, _ in rows
@@ -145,7 +145,7 @@ def test_a_search_is_pruned_and_chooses_by_what_there_is(write, trials_here, tmp
         if how == "complete":
             assert f"{logged[number][-1]['test_auc']:.4f}" == auc
     again = in_process.answer("study", path, "--results_dir", tmp_path / "out")
-    assert again.returncode == 0 and len(trials_here) == 3
+    assert again.returncode == 0 and len(trials_here) == 2
 
 
 @pytest.mark.slow
@@ -163,7 +163,7 @@ def test_a_study_that_is_stopped_and_killed_goes_on_where_it_was(
         assert "The same command continues it" in started.log.read_text()
     stopped_after = max(losses(results))
     assert 30 <= stopped_after < 380  # of 19 steps in each of 20 epochs
-    with Started(warm(*words), tmp_path / "log 2") as started:
+    with Started(forked_study(words), tmp_path / "log 2") as started:
         started.wait_for_steps(results, stopped_after + 25)
         found = psutil.process_iter(["cmdline", "ppid"])
         runs = [p for p in found if str(results) in " ".join(p.info["cmdline"] or ())]
@@ -195,7 +195,7 @@ DROPOUT = {"trials": 1, "space": {"dropout_rate": {"low": 0.1, "high": 2.0}}}
 def test_processes_share_the_runs_of_a_study(write, warm_trials, tmp_path):
     path = write(seeds=2)
     words = [str(BIN / "merlin-sim"), "study", str(path), "--results_dir", str(tmp_path / "out")]
-    with Started(warm(*words), tmp_path / "log") as started:
+    with Started(forked_study(words), tmp_path / "log") as started:
         while "starts" not in started.log.read_text():
             assert started.process.poll() is None
             time.sleep(0.1)

@@ -38,13 +38,18 @@ LENGTH = 10
 
 def warm(program: str, *arguments: str) -> list[str]:
     """The words that run a program in a warm process."""
-    return [sys.executable, "-S", "-E", __file__, _socket(), program, *arguments]
+    return forked(socket_of_parent(), program, *arguments)
+
+
+def forked(path: str, program: str, *arguments: str) -> list[str]:
+    """The same where the process that is forked was started elsewhere."""
+    return [sys.executable, "-S", "-E", __file__, path, program, *arguments]
 
 
 _sockets: list[str] = []
 
 
-def _socket() -> str:
+def socket_of_parent() -> str:
     """Where to ask: starts the process that is forked, once; it ends with this one."""
     if not _sockets:
         import subprocess
