@@ -24,8 +24,8 @@ from merlin_sim.training.runs.run import run
 
 pytestmark = pytest.mark.slow
 
-BATCH = 64
-"""300 rows are five steps an epoch."""
+BATCH = 100
+"""300 rows are three steps an epoch."""
 
 
 @pytest.fixture(scope="module")
@@ -50,15 +50,14 @@ def compiled(dataset, optimizer=None, run_eagerly=True, **options):
     return model
 
 
-def fit(model, dataset, callbacks=(), epochs=2, **options):
-    model.fit(
-        dataset, batch_size=BATCH, epochs=epochs, callbacks=list(callbacks), verbose=0, **options
-    )
+def fit(model, dataset, callbacks=(), epochs=2, batch_size=BATCH, **options):
+    given = {"callbacks": list(callbacks), "batch_size": batch_size, "epochs": epochs}
+    model.fit(dataset, **given, verbose=0, **options)
     return model
 
 
-def fitted(dataset, callbacks=(), epochs=2, **options):
-    return fit(compiled(dataset, **options), dataset, callbacks, epochs)
+def fitted(dataset, callbacks=(), epochs=2, batch_size=BATCH, **options):
+    return fit(compiled(dataset, **options), dataset, callbacks, epochs, batch_size)
 
 
 class WeightsOfEpochs(tf.keras.callbacks.Callback):
@@ -76,7 +75,7 @@ class WeightsOfEpochs(tf.keras.callbacks.Callback):
 def whole(dataset, tmp_path_factory):
     """A fit of two epochs that nothing stops: the model, its log, and its weights by epoch.
 
-    It is evaluated twice in each epoch, after steps 2, 5, 7 and 10.
+    It is evaluated twice in each epoch, after steps 2, 3, 5 and 6.
     """
     directory = tmp_path_factory.mktemp("whole")
     evaluation = ms.callbacks.Evaluation(dataset, batch_size=BATCH, times_per_epoch=2)
@@ -103,16 +102,16 @@ def assert_same(one, other):
 
 
 def test_a_fit_that_was_killed_within_an_epoch_goes_on_to_the_bit(dataset, whole, tmp_path):
-    saved = ms.callbacks.Checkpoint(tmp_path / "saved", every=3)
+    saved = ms.callbacks.Checkpoint(tmp_path / "saved", every=2)
     with pytest.raises(KeyboardInterrupt):
-        fitted(dataset, [ms.callbacks.JSONLogger(tmp_path / "killed"), saved, StopAfter(8)])
-    assert CheckpointStore(tmp_path / "saved").names()[0] == "step-0000000006"
+        fitted(dataset, [ms.callbacks.JSONLogger(tmp_path / "killed"), saved, StopAfter(5)])
+    assert CheckpointStore(tmp_path / "saved").names()[0] == "step-0000000004"
     logger = ms.callbacks.JSONLogger(tmp_path / "again")
     again = compiled(dataset)
     tf.keras.utils.set_random_seed(99)  # another order, were it not for the checkpoint's
     fit(again, dataset, [logger, ms.callbacks.Checkpoint(tmp_path / "saved", resume=True)])
     assert_same(again, whole[0])
-    assert [e["step"] for e in entries(tmp_path / "again", "step")] == [7, 8, 9, 10]
+    assert [e["step"] for e in entries(tmp_path / "again", "step")] == [5, 6]
     for name in ("total_loss", "train_auc"):
         (ours,), (_, theirs) = (
             [entry[name] for entry in entries(which, "epoch")]
@@ -131,18 +130,19 @@ def test_an_optimizer_that_is_not_of_this_package_goes_on_too(dataset, tmp_path)
         model.compile("rmsprop", metrics=[], run_eagerly=True)
         tf.keras.utils.set_random_seed(seed)
         lower = tf.keras.callbacks.LearningRateScheduler(lambda _, rate: rate / 2)
-        saved = ms.callbacks.Checkpoint(tmp_path / "saved", resume=resume, every=3)
+        saved = ms.callbacks.Checkpoint(tmp_path / "saved", resume=resume, every=2)
         models.append(fit(model, dataset, [lower, saved]))
-        shutil.rmtree(tmp_path / "saved/step-0000000010")
+        shutil.rmtree(tmp_path / "saved/step-0000000006")
     assert_same(*models)
 
 
 def test_steps_of_an_execution_change_nothing(dataset, tmp_path):
+    """Five of an epoch, three at once."""
     models = []
     for steps in (1, 3):
         evaluation = ms.callbacks.Evaluation(dataset, batch_size=BATCH, times_per_epoch=2)
         callbacks = [ms.callbacks.JSONLogger(tmp_path / f"{steps}"), evaluation]
-        options = {"steps_per_execution": steps, "run_eagerly": False}
+        options = {"steps_per_execution": steps, "run_eagerly": False, "batch_size": 64}
         models.append(fitted(dataset, callbacks, **options))
     assert_same(*models)
     one, several = tmp_path / "1", tmp_path / "3"
@@ -158,7 +158,7 @@ def test_steps_of_an_execution_change_nothing(dataset, tmp_path):
 def test_an_execution_after_one_of_a_single_step_does_all_its_steps(dataset):
     model = compiled(dataset, run_eagerly=False, steps_per_execution=4)
     for steps in (1, 4):
-        model.fit(dataset, batch_size=BATCH, steps_per_epoch=steps, verbose=0)
+        model.fit(dataset, batch_size=64, steps_per_epoch=steps, verbose=0)
     assert model.optimizer.iterations.numpy() == 1 + 4
 
 
@@ -265,14 +265,14 @@ def test_a_fit_that_is_stopped_before_an_evaluation_goes_on_with_it(dataset, who
         ]
 
     # Each step and each evaluation looks whether to stop: the second fit begins with one.
-    for looks, done in ((2, 2), (4, 5)):
+    for looks, done in ((2, 2), (2, 3)):
         message = f"stopped on request in epoch 1 after {done} steps: saved in"
         with pytest.raises(Interrupted, match=message):
             fitted(dataset, callbacks(ms.callbacks.StopOnSignal(AskAfter(looks))))
         assert CheckpointStore(tmp_path / "saved").names()[0] == f"step-{done:010d}"
         assert not entries(tmp_path / "results", "epoch")
     assert_same(fitted(dataset, callbacks()), whole[0])
-    assert [e["step"] for e in entries(tmp_path / "results", "step")] == list(range(1, 11))
+    assert [e["step"] for e in entries(tmp_path / "results", "step")] == list(range(1, 7))
     for kind, names in (
         ("epoch", ("total_loss", "train_auc", "test_auc")),
         ("evaluation", ("step", "test_auc")),
@@ -280,7 +280,7 @@ def test_a_fit_that_is_stopped_before_an_evaluation_goes_on_with_it(dataset, who
         ours, theirs = (entries(index, kind) for index in (tmp_path / "results", whole[1]))
         for name in names:
             assert [entry[name] for entry in ours] == [entry[name] for entry in theirs]
-    scored = [f"step-{step:010d}" for step in (2, 5, 7, 10)]
+    scored = [f"step-{step:010d}" for step in (2, 3, 5, 6)]
     assert sorted(CheckpointStore(tmp_path / "saved").ranking("test")) == scored
 
 
@@ -297,7 +297,7 @@ def test_a_second_fit_with_a_checkpoint_that_does_not_resume_begins_anew(
     model = fitted(with_validation, callbacks, epochs=1)
     assert CheckpointStore(tmp_path / "saved").best() is not None
     fit(model, with_validation, callbacks, epochs=1)
-    assert model.optimizer.iterations.numpy() == 2 * 5
+    assert model.optimizer.iterations.numpy() == 2 * 3
 
 
 def test_what_cannot_be_saved_resumed_or_weighed_is_refused(dataset, tmp_path):
@@ -325,7 +325,7 @@ def test_the_command_line_goes_on_with_what_a_notebook_began_and_takes_callbacks
     saved = ms.callbacks.Checkpoint(tmp_path / "saved")
     model = ms.DINModel.from_dataset(dataset, **DIN)
     model.compile("lazy_adam", metrics=[ms.metrics.AUC()], run_eagerly=True)
-    model.fit(dataset, batch_size=BATCH, callbacks=[saved], verbose=0)
+    model.fit(dataset, batch_size=64, callbacks=[saved], verbose=0)
     heard = []
 
     class Noting(tf.keras.callbacks.Callback):
