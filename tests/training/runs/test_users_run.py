@@ -19,10 +19,11 @@ from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models import build_model
+from merlin_sim.models.known_families import find_family
 from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.training.evaluation.scored_rows import TEST_SCORES, exact_auc
 from merlin_sim.training.reports.run_results import read_results
-from merlin_sim.training.runs.run import run
+from merlin_sim.training.runs.run import run, settle_candidates
 from merlin_sim.training.runs.run_config import RunConfig
 
 pytestmark = pytest.mark.slow
@@ -164,12 +165,14 @@ def test_many_negatives_of_a_position_share_a_row(tmp_path):
     """By default 14 candidates of 2 positions with 7 samples each; of test one has 7."""
     rules = replace(RULES, negatives_per_positive=6)
     users = write_users_dataset(tmp_path / "users", [[LENGTHS[:12]]], rules)
-    ended = run(config_of(users, tmp_path / "train", global_batch_size=56, epochs=1))
-    assert ended["samples"] == 7 * sum(length - 2 for length in LENGTHS[:12])
-    evaluation = json.loads((tmp_path / "train/evaluation.json").read_text())
-    assert evaluation["rows"] == 7 * 12
+    dataset, config = DatasetDirectory.open(users), config_of(users, tmp_path / "results")
     with pytest.raises(MerlinSimError, match="multiple of `candidates`.*`candidates` = 14"):
-        run(config_of(users, tmp_path / "odd", global_batch_size=128))
+        run(config)
+    config = replace(config, global_batch_size=56)
+    assert settle_candidates(config, dataset, find_family("din"), Ranks()) == 14
+    for mapping, positions in (("train", sum(LENGTHS[:12]) - 2 * 12), ("test", 12)):
+        feed = open_loader(dataset, mapping, ["label"], 56, Ranks(), candidates=14)
+        assert sum(float(np.sum(weights)) for _, _, weights in feed) == 7 * positions
 
 
 def test_times_are_read_by_users_x_candidates_as_by_rows(tmp_path):
