@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import re
 from types import SimpleNamespace
 
 import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.training.run_log import RunLog
+from merlin_sim.training.reports.run_results import read_results
+from merlin_sim.training.run_log import PublishedLines, RunLog
 
 
 class Terminal(io.StringIO):
@@ -88,3 +90,21 @@ def test_summaries_that_cannot_be_written_and_numbers_that_json_lacks(tmp_path):
     log.close()
     entry = json.loads((tmp_path / "other/log.json").read_text())
     assert entry == {"type": "epoch", "test_auc": None, "epoch": 1}
+
+
+def test_a_published_log_is_read_and_a_wrong_line_is_named(tmp_path):
+    lines = PublishedLines()
+    text = lines.head()
+    for epoch in (0, 1):
+        text += [lines.line((epoch, n), {"total_loss": 1.0 - n / 9}) for n in range(3)]
+        values = {"train_auc": 0.7, "train_loss": 0.8, "test_auc": 0.6, "test_loss": 0.9}
+        text.append(lines.line((epoch,), {"throughput": 9.0, "seconds": 3.0, **values}))
+    text.append(lines.line((), {"time_to_train": 6.0, "test_auc": math.pi / 5}))
+    (tmp_path / "log.json").write_text("\n".join(text) + "\n")
+    found = read_results(tmp_path)
+    assert [entry["step"] for entry in found.steps] == [1, 2, 3, 4, 5, 6]
+    assert found.epochs[1]["seconds"] == 3.0 and found.last["test_auc"] == math.pi / 5
+    text.insert(7, 'DLLL {"type": "LOG", "data": {}}')
+    (tmp_path / "log.json").write_text("\n".join(text) + "\n")
+    with pytest.raises(MerlinSimError, match="line 8: not an entry of a run's log"):
+        read_results(tmp_path)
