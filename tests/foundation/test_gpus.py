@@ -187,6 +187,7 @@ sysconfig = SimpleNamespace(get_build_info=dict)
 """
 
 
+@pytest.mark.slow
 def test_a_program_of_ones_own_is_reported_too(tmp_path):
     """Whatever name it asks for first, before Merlin is imported; TensorFlow is a stand-in here."""
     (tmp_path / "tensorflow.py").write_text(NO_CUDA)

@@ -171,7 +171,7 @@ WIDE = {"attention": "activation_unit", "stage_two_mlp_dims": (200, 80), "dropou
 
 def test_a_resume_is_exact_where_kernels_have_several_threads(config, tmp_path):
     """Batches and layers so large that TensorFlow shares out each kernel among its threads."""
-    dataset = write_sim_dataset(tmp_path / "dataset", train=(2000, 1000), test=(64,))
+    dataset = write_sim_dataset(tmp_path / "dataset", train=(1500, 600), test=(64,))
     options = {"dataset_dir": dataset, "global_batch_size": 1024, "epochs": 1}
     options |= {"model_options": WIDE, "optimizer": "lazy_adam"}
     options |= {"checkpoint_every": 1, "keep_checkpoints": 9}
