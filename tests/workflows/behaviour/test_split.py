@@ -198,12 +198,17 @@ def test_labels_are_parted_too(make, given):
     assert rows_of(of_files, "test") == rows_of(dataset, "test")
 
 
-def test_a_time_is_given_as_the_log_has_it(make, files):
-    log = some_log()
-    log["when"] = pd.Timestamp("2024-03-01") + pd.to_timedelta(log["when"] - 80, "d")
-    log["when"] = log["when"].dt.date
-    log.to_parquet(files / "days.parquet")
-    dataset, _ = make("days", "--test_from", "2024-03-01", log="days.parquet")
+@pytest.mark.parametrize(
+    ("unit", "given"), [("h", "2024-03-01 06:00"), ("d", "2024-03-01")], ids=["date", "day"]
+)
+def test_a_time_is_given_as_the_log_has_it(make, files, unit, given):
+    log, day = some_log(), pd.Timestamp("2024-03-01")
+    since = log["when"] - (74 if unit == "h" else 80)  # 80 is six o'clock, or that day
+    log["when"] = day + pd.to_timedelta(since, unit)
+    if unit == "d":
+        log["when"] = log["when"].dt.date
+    log.to_parquet(files / "kinds.parquet")
+    dataset, _ = make("kinds", "--test_from", given, log="kinds.parquet")
     assert samples_of(dataset, "test", label=1) == plain_split(some_log(), by_time)["test"]
 
 

@@ -464,8 +464,8 @@ def test_encodings_that_see_their_own_label_are_refused(operator, label, asked, 
 @pytest.mark.parametrize(
     ("split", "ways"),
     [
-        (ops.ByTime(TEST_FROM), [("train", "all"), ("all", "all")]),
-        (ops.LastInteraction(), [("train", "train")]),
+        (ops.ByTime(TEST_FROM), [("train", "train"), ("train", "all")]),
+        (ops.LastInteraction(), [("train", "all")]),
     ],
 )
 def test_a_fit_on_rows_that_test_is_warned_of(split, ways, tmp_path):
