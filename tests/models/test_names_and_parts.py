@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from ranking_rows import ranking_schema
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.models import MODELS, OptionError, SIMOptions, build_model, options_type
+from merlin_sim.models import OptionError, build_model, options_type
 from merlin_sim.models.row_parts import in_parts
 from merlin_sim.models.saving import MODEL_VARIABLES, named_variables, restore_weights
 from merlin_sim.parallel.checkpoints.array_files import whole
@@ -75,17 +74,6 @@ def test_names_depend_on_neither_models_made_before_nor_precision():
             f"{layer}/{weight}" for layer in ("first", "second") for weight in ("kernel", "bias")
         ]
     assert set(named_variables(Hidden())) == {"_inner/kernel", "_inner/bias"}  # what is trained
-
-
-def test_models_are_built_by_name(make_schema):
-    small = {"bottom_mlp_dims": (4,), "top_mlp_dims": (1,)}
-    for name, cls in MODELS.items():
-        is_ranking = name in ("dlrm", "dcnv2")
-        schema = ranking_schema() if is_ranking else make_schema()
-        has_split = not is_ranking and name not in ("din", "stca", "two_tower")
-        options = small if is_ranking else {"long_seq_length": 6} if has_split else {}
-        assert type(build_model(name, schema, embedding_dim=4, **options)) is cls
-    assert options_type("sim") is SIMOptions
 
 
 @pytest.mark.parametrize("function", [build_model, options_type])

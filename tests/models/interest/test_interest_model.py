@@ -95,10 +95,9 @@ def test_columns_that_are_missing_are_named_and_others_not_asked_for(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["sim", "stca"])
-def test_extreme_logits_have_finite_losses(kind, schema, make_columns, as_batch):
+def test_extreme_logits_have_finite_losses(schema, make_columns, as_batch):
     batch, label = as_batch(make_columns(schema, 8), 10, ragged=False)
-    model = build_kind(kind, schema)
+    model = build_kind("sim", schema)
     for weight in model.trainable_variables:
         weight.assign(weight * 300.0)
     with tf.GradientTape() as tape:
