@@ -36,7 +36,7 @@ import os
 import sys
 from dataclasses import replace
 from merlin_sim.scripts.main import main
-from merlin_sim.serving.triton import serve
+from merlin_sim.serving.triton import replica, serve
 
 own_models = serve.own_models
 sys.path.insert(0, {directory!r})
@@ -47,6 +47,7 @@ def held_models(servable, has_versions):
     return [ids, replace(events, worker="held_model.HeldModel")]
 
 serve.own_models = held_models
+replica.PROBE_EVERY = 600.0  # its own probes wait at the gate too, and would be counted
 main()
 """
 
