@@ -353,10 +353,8 @@ class TrainableModel(mm.Model):
             weights *= tf.gather(self._class_weight, tf.cast(labels, tf.int32))
         return SampleBatch(columns, labels, weights)
 
-    # A step on any other data. As in a loader's steps nothing needs autograph, whose conversion
-    # took most of the first step's time.
+    # A step on any other data
 
-    @tf.autograph.experimental.do_not_convert
     def train_step(self, data: Any) -> dict[str, Any]:
         """Train on one batch; histories may be ragged tensors too."""
         columns, labels, weight = self._batch(data, "train_pre", training=True)
@@ -366,13 +364,11 @@ class TrainableModel(mm.Model):
         logs: dict[str, Any] = self.train_compute_metrics(outputs, self.compiled_metrics)
         return {**logs, "loss_batch": result.losses[0]}
 
-    @tf.autograph.experimental.do_not_convert
     def test_step(self, data: Any) -> dict[str, Any]:
         """Evaluate one batch; histories may be ragged tensors too."""
         batch = self._batch(data, "test_pre", testing=True)
         return self._evaluate_batch(batch, counted_samples(batch.labels, batch.weights))
 
-    @tf.autograph.experimental.do_not_convert
     def predict_step(self, data: Any) -> tf.Tensor:
         """Return the probabilities of one batch, [samples, 1]."""
         columns, _, _ = unpack(data)

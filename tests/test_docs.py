@@ -57,10 +57,7 @@ def find_command(words: list[str]) -> tuple[click.Command, list[str]]:
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if PYTHON_BLOCK.search(page.read_text())], ids=name_of
 )
-def test_the_python_blocks_of_a_page_run(page, tmp_path, monkeypatch, request):
-    """Those of README as a newcomer runs them; others eagerly."""
-    if page.name != "README.md":
-        request.getfixturevalue("eagerly")
+def test_the_python_blocks_of_a_page_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = page.read_text()
     namespace: dict[str, object] = {"__name__": "__docs__"}

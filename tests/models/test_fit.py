@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 SMALL = {"embedding_dim": 4, "stage_two_mlp_dims": (8, 4)}
 DIEN = {**SMALL, "long_seq_length": 7, "aux_mlp_dims": (8, 4)}
 DLRM = {"embedding_dim": 2, "bottom_mlp_dims": (2,), "top_mlp_dims": (1,)}
-OPTIONS = {"din": SMALL, "dien": DIEN, "sim": {**DIEN, "top_k": 3, "stage_one_mlp_dims": (8,)}}
+OPTIONS = {"din": SMALL, "sim": {**DIEN, "top_k": 3, "stage_one_mlp_dims": (8,)}}
 BATCH = 16
 IN_ORDER = {"batch_size": BATCH, "shuffle": False, "verbose": 0}
 
@@ -234,7 +234,15 @@ def test_class_weights_are_sample_weights(dataset):
     assert "weighted_auc" in fitted.history
 
 
-def test_keras_own_optimizers_work_eagerly_and_compiled():
+class PositiveBatches(tf.keras.metrics.Sum):
+    """A metric of one's own, whose `if` on a tensor Keras takes to a graph by autograph."""
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        if tf.reduce_any(y_true > 0):
+            super().update_state(1.0)
+
+
+def test_keras_own_optimizers_and_a_metric_that_chooses_work_eagerly_and_compiled():
     form = {"cardinalities": (4, 5), "numbers": 1}
     columns = {name: tf.constant(values) for name, values in random_rows(40, **form).items()}
     labels, models = columns.pop("clicked"), []
@@ -244,9 +252,11 @@ def test_keras_own_optimizers_work_eagerly_and_compiled():
     optimizers = tf.keras.optimizers.legacy.SGD(0.5), tf.keras.optimizers.SGD(0.5)
     for model, optimizer in zip(models, optimizers, strict=True):
         is_eager = optimizer is optimizers[0]
-        model.compile(optimizer, metrics=["auc"] if is_eager else [], run_eagerly=is_eager)
+        metrics = [PositiveBatches(name="positive")]
+        model.compile(optimizer, metrics=metrics, run_eagerly=is_eager)
         assert model.optimizer is optimizer
-        model.fit(columns, labels, batch_size=20, shuffle=False, verbose=0)
+        fitted = model.fit(columns, labels, batch_size=20, shuffle=False, verbose=0)
+        assert fitted.history["positive"] == [2.0]
     for one, other in zip(*(model.get_weights() for model in models), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
 

@@ -152,7 +152,7 @@ SIGNS += [b"\xff", b"\x00", b"\xc3\x28", b"'", b'"\\ud800"', b"%", b"0x", b": ",
 
 
 @pytest.mark.slow
-@RELAXED
+@settings(max_examples=300, suppress_health_check=list(HealthCheck))
 @given(
     st.sampled_from(NAMES),
     st.lists(BYTE_CHANGES, max_size=5),
