@@ -307,8 +307,10 @@ def test_what_cannot_be_saved_resumed_or_weighed_is_refused(dataset, tmp_path):
         ms.RowLoader(ms.Dataset(files, **more), BATCH) for more in ({}, {"schema": dataset.schema})
     )
     restoring = tf.keras.callbacks.EarlyStopping("loss", restore_best_weights=True)
+    no_weight = "`class_weight` should have a weight for each label"
+    with pytest.raises(ms.OptionError, match=no_weight):
+        compiled(dataset).fit(dataset, batch_size=BATCH, class_weight={1: 2.0}, verbose=0)
     for data, options, said in (
-        (dataset, {"class_weight": {1: 2.0}}, "`class_weight` should have a weight for each label"),
         (next(iter(bare)), {"callbacks": [saved]}, "is for `fit` on an opened dataset directory"),
         ([loader], {"callbacks": [saved]}, "expected an opened dataset directory.*RowLoader"),
         (dataset, {"callbacks": [restoring, saved]}, "restore_best_weights=False in a run that"),

@@ -49,12 +49,20 @@ def write(sim_dataset, tmp_path):
 
 
 @pytest.fixture
-def warm_trials(monkeypatch):
+def warm_trials(monkeypatch, tmp_path):
     """Let the runs of a study be forked from a process that has imported TensorFlow."""
     started = []
     monkeypatch.setattr(runner, "command_line", runner.command_line)  # to be put back
     warm_study.fork_trials(socket_of_parent(), started)
-    return started
+    yield started
+    for run in runs_in(tmp_path):  # a study that was killed leaves its run on its own
+        run.kill()
+
+
+def runs_in(directory):
+    """The processes whose words name something in a directory."""
+    found = psutil.process_iter(["cmdline", "ppid"])
+    return [p for p in found if f"{directory}/" in " ".join(p.info["cmdline"] or ())]
 
 
 def forked_study(words):
@@ -135,8 +143,7 @@ def test_a_search_is_pruned_and_chooses_by_what_there_is(write, trials_here, tmp
         r"^\| (\d) \| (complete|pruned) \| .* \| (0\.\d+) \|$", markdown, re.MULTILINE
     )
     assert sorted(number for number, _, _ in rows) == list("01")
-    complete = [float(auc) for _, how, auc in rows if how == "complete"]
-    assert complete == sorted(complete, reverse=True) and len(complete) < 2
+    assert [how for _, how, _ in rows].count("complete") == 1
     logged = {
         number: entries(tmp_path / "out/trials" / f"trial-000{number}" / "small-seed-1", "epoch")
         for number, _, _ in rows
@@ -165,8 +172,7 @@ def test_a_study_that_is_stopped_and_killed_goes_on_where_it_was(
     assert 30 <= stopped_after < 380  # of 19 steps in each of 20 epochs
     with Started(forked_study(words), tmp_path / "log 2") as started:
         started.wait_for_steps(results, stopped_after + 25)
-        found = psutil.process_iter(["cmdline", "ppid"])
-        runs = [p for p in found if str(results) in " ".join(p.info["cmdline"] or ())]
+        runs = runs_in(results.parent)
         (study,) = {run.info["ppid"] for run in runs} - {run.pid for run in runs}
         for process in (psutil.Process(study), *runs):  # the study first
             process.kill()

@@ -149,8 +149,13 @@ def test_parts_are_for_processors_whose_operations_have_one_thread(
 
 
 def test_the_peaks_of_memory_are_those_of_the_process_and_of_its_gpu(monkeypatch):
-    peaks = peak_memory()
-    assert peaks.keys() == {"peak_memory_gib"} and 0.1 < peaks["peak_memory_gib"] < 100
+    before = peak_memory()
+    held = bytearray(3 * 2**28)  # touched: bytearray fills with zeros
+    held[:: 2**12] = b"x" * len(held[:: 2**12])
+    after = peak_memory()
+    assert before.keys() == after.keys() == {"peak_memory_gib"}
+    assert 0.1 < before["peak_memory_gib"] < 100
+    assert after["peak_memory_gib"] >= 0.75
     gpus = [SimpleNamespace(name="/device:GPU:0")]
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: gpus)
     reported = {"GPU:0": {"current": 5, "peak": 3 * 2**29}}

@@ -21,15 +21,19 @@ pytestmark = pytest.mark.slow
 def test_positives_are_those_of_a_plain_reading(raw, dataset, plain_rules, rows_of, positives_of):
     rules = plain_rules(raw)
     for mapping, expected in (("train", rules.train), ("test", rules.test)):
-        rows = rows_of(dataset, mapping)
-        assert positives_of(rows) == expected
-        assert len(rows) == 2 * sum(expected.values())
-        names = ["user_id", "item_id_pos"]  # which a negative has too
-        sides = [
-            Counter(rows[rows["label"] == label][names].itertuples(index=False, name=None))
-            for label in (0, 1)
-        ]
-        assert sides[0] == sides[1]
+        assert_rows(rows_of(dataset, mapping), expected, positives_of)
+
+
+def assert_rows(rows, expected, positives_of):
+    """The positives are these, and each has a negative of the same user and history."""
+    assert positives_of(rows) == expected
+    assert len(rows) == 2 * sum(expected.values())
+    names = ["user_id", "item_id_pos"]
+    sides = [
+        Counter(rows[rows["label"] == label][names].itertuples(index=False, name=None))
+        for label in (0, 1)
+    ]
+    assert sides[0] == sides[1]
 
 
 def test_the_rules_can_be_changed_and_repetitions_are_counted(
@@ -47,8 +51,7 @@ def test_the_rules_can_be_changed_and_repetitions_are_counted(
     rules = plain_rules(raw, longest=longest, shortest_user=user, shortest_training=training)
     assert len(list((dataset / "train").iterdir())) > 5
     for mapping, expected in (("train", rules.train), ("test", rules.test)):
-        rows = rows_of(dataset, mapping)
-        assert positives_of(rows) == expected and len(rows) == 2 * expected.total()
+        assert_rows(rows_of(dataset, mapping), expected, positives_of)
     repeated = rules.kept.duplicated(["reviewerID", "asin", "unixReviewTime"]).sum()
     assert repeated > 20
     assert f"{repeated} of them repetitions" in result.output

@@ -225,7 +225,7 @@ def test_the_latest_values_of_items_are_of_the_rows_that_are_fitted_on(run):
     dataset = run("fitted on train", *options, files=("brands.parquet",))
     items = pd.read_parquet(dataset / "categories/what.parquet").set_index("key")["brand"]
     assert keys_of(dataset, "brand")[items["a"]] == "old"
-    # Of all rows, those of a at 10 and 15, and of c at 5, have a brand that came later.
+    # With all rows it would be 3: a's at 10 and 15, and c's at 5, have a brand that came later.
     assert "0 of 6 interactions that train" in run.output
 
 

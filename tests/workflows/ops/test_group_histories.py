@@ -465,7 +465,7 @@ def test_encodings_that_see_their_own_label_are_refused(operator, label, asked, 
     ("split", "ways"),
     [
         (ops.ByTime(TEST_FROM), [("train", "train"), ("train", "all")]),
-        (ops.LastInteraction(), [("train", "all")]),
+        (ops.LastInteraction(), [("train", "all"), ("all", "all")]),
     ],
 )
 def test_a_fit_on_rows_that_test_is_warned_of(split, ways, tmp_path):
