@@ -103,11 +103,12 @@ class TrainStep:
             form, on_gpu = TableGradient, xla and has_gpu_forms()
             table_gradient = form.ROW_FOR_EACH_ID if on_gpu else form.EACH_ROW_ONCE
         self._table_gradient = table_gradient
-        self._gradients = (
+        self.gradients = (
             tf.function(self._compute_gradients, jit_compile=True, autograph=False)
             if xla
             else self._compute_gradients
         )
+        """Of columns, labels, a share and weights: gradients, losses, logits, as they are run."""
         self._xla = xla
         self._one_program = one_program
 
@@ -164,7 +165,7 @@ class TrainStep:
             share = tf.math.divide_no_nan(counted, average(counted, "samples", self.ranks))
         counted = tf.where(share > 0.0, counted, 0.0)
         with batch_that_may_be_filler(share > 0.0):
-            gradients, losses, logits = self._gradients(columns, labels, share, sample_weight)
+            gradients, losses, logits = self.gradients(columns, labels, share, sample_weight)
         if self.ranks.size > 1:
             if self._table_gradient is TableGradient.ROW_FOR_EACH_ID:  # fewer rows to send
                 gradients = [added_up(gradient) for gradient in gradients]

@@ -86,7 +86,7 @@ def see_columns(
             if mask is not None:
                 lengths.append(mask.sum(axis=1))
             for name, parts in numbers.items():
-                parts.append(_plain(columns[name], mask if name in intervals else None))
+                parts.append(one_number_each(columns[name], mask if name in intervals else None))
             seen.rows += count
             report(count, count)
             if seen.rows == total:
@@ -98,7 +98,7 @@ def see_columns(
     return seen
 
 
-def _plain(values: Array, mask: Array | None) -> Array:
+def one_number_each(values: Array, mask: Array | None) -> Array:
     """Make one number of each value: of a vector its length, of a history each position's."""
     if values.ndim == 1:
         return values.astype(np.float32)

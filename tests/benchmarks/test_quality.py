@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from pathlib import Path
 from subprocess import CompletedProcess
 from types import SimpleNamespace
 
@@ -14,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from baselines.count_trees import Samples, fit_regression, of_others, read_samples, tables
 from baselines.impressions_log import impressions
-from bench_quality import Scored, Trial, Trials
+from bench_quality import Trial, Trials
 from in_process import run
 from measuring.auc_of_users import AUCOfUsers, standard_error
 from measuring.quality_logs import IMPRESSIONS_TEST, IMPRESSIONS_VALIDATION, LOGS, make_dataset
@@ -112,11 +114,21 @@ def test_no_score_betters_the_oracle_of_the_impressions():
 def test_a_run_with_a_record_is_not_repeated(tmp_path, monkeypatch):
     ran = []
 
-    def train(self, trial, rate, seed):
-        ran.append((rate, seed))
-        return Scored(0.7 + rate, AUCOfUsers(0.8, np.array([1e-5, -1e-5])))
+    def command(name, *words):
+        given = dict(zip(map(str, words[::2]), words[1::2], strict=False))
+        results = Path(given["--results_dir"])
+        results.mkdir(exist_ok=True)
+        if name == "train":
+            rate, seed = float(given["--lr"]), int(given["--seed"])
+            ran.append((rate, seed))
+            entry = {"type": "result", "best_validation_auc": 0.7 + rate}
+            (results / "log.json").write_text(json.dumps(entry))
+        else:
+            scores = {"row": [0, 0, 1, 1], "label": [1, 0, 1, 0], "score": [0.9, 0.2, 0.4, 0.3]}
+            pd.DataFrame(scores).to_parquet(results / "test_scores.parquet")
 
-    monkeypatch.setattr(Trials, "_train", train)
+    monkeypatch.setattr(bench_quality, "command", command)
+    monkeypatch.setattr(bench_quality, "make_dataset", lambda *given: tmp_path / "data")
     trial = Trial("readers", 100, "SIM")
     for _ in range(2):
         trials = Trials(tmp_path / "records", tmp_path, None, None, "1" * 40)
@@ -126,8 +138,11 @@ def test_a_run_with_a_record_is_not_repeated(tmp_path, monkeypatch):
     low, high = bench_quality.RATES
     assert ran == [(low, 1), (high, 1), (high, 2)]
     kept = read_outcomes(tmp_path / "records")
-    assert [(run.rate, run.seed) for run in kept] == ran
-    assert kept[0].influence == [10, -10] and kept[0].commit == "1" * 40
+    assert [(run.rate, run.seed, run.validation_auc) for run in kept] == [
+        (rate, seed, 0.7 + rate) for rate, seed in ran
+    ]
+    assert {run.auc for run in kept} == {1.0} and kept[0].commit == "1" * 40
+    assert len(kept[0].influence) == 2
     monkeypatch.setattr(bench_quality, "COMMON", "--epochs 9")  # other settings: another run
     trials.run(trial, 1)
     assert len(ran) == 5
@@ -143,8 +158,8 @@ def test_fuxictr_is_given_the_batch_and_epochs_that_its_record_names(tmp_path, m
 
     test = SimpleNamespace(labels=labels, users=np.array([0, 0, 1]))
     monkeypatch.setattr(bench_quality.subprocess, "run", end)
-    monkeypatch.setattr(Trials, "_dataset", lambda self, trial: tmp_path / "data")
-    monkeypatch.setattr(Trials, "_tables", lambda self, trial: {"test": test})
+    monkeypatch.setattr(bench_quality, "make_dataset", lambda *given: tmp_path / "data")
+    pd.to_pickle({"test": test}, tmp_path / "data.pickle")
     (tmp_path / "data-rows").mkdir()
     trials = Trials(tmp_path / "records", tmp_path, None, ("LongCTR", "python"), "1" * 40)
     trials.run(Trial("readers", 100, "FuxiCTR SIM"), 1, 1)

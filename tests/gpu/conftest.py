@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from merlin_sim.foundation.gpus import look
@@ -95,6 +97,30 @@ def users_dataset(logs, tmp_path_factory):
         *("--layout", "users", "--max_sequence_length", 12),
     )
     return directory
+
+
+@pytest.fixture(scope="session")
+def counted_dataset(tmp_path_factory):
+    """Users whose items have counts and popularities as of each sample's time."""
+    directory = tmp_path_factory.mktemp("counted")
+    random = np.random.default_rng(1)
+    rows = 9000
+    log = {
+        "user": random.integers(0, 300, rows),
+        "item": random.integers(0, 80, rows),
+        "time": 1_700_000_000 + 60 * np.arange(rows),
+    }
+    pd.DataFrame(log).to_parquet(directory / "log.parquet")
+    (directory / "features.yaml").write_text(
+        "encodings:\n  item: [count, popularity, recency]\nlifetime_counts: [item]\n"
+    )
+    _merlin_sim(
+        *("preprocess", "log", directory / "log.parquet", "--output_path", directory / "dataset"),
+        *("--user_column", "user", "--item_column", "item", "--timestamp_column", "time"),
+        *("--layout", "users", "--features", directory / "features.yaml"),
+        *("--max_sequence_length", 12, "--shortest_sequence_for_user", 5),
+    )
+    return directory / "dataset"
 
 
 @pytest.fixture(scope="session")

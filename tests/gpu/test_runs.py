@@ -18,6 +18,13 @@ OF_MODEL = {
     "stca": (*SMALL, "--heads", "2", "--position_buckets", "4"),
 }
 STEPS = ("--epochs", "2", "--global_batch_size", "64", "--lr", "0.01")
+OF_HISTORIES = [
+    ("din", "--separate_attention", "true"),
+    ("din", "--history_similarity", "true"),
+    ("din", "--history_prototypes", "4", "--recent_length", "6"),
+    ("sim", "--history_counts", "true", "--table_lr_scale", "0.1"),
+    ("sim", "--optimizer", "lazy_adam"),
+]
 
 
 def train(on_gpu, dataset, results, *options, model="sim", **more):
@@ -63,6 +70,54 @@ def test_users_train_as_on_the_cpu(on_gpu, users_dataset, tmp_path, candidates):
     expected, on_cpu, _ = train(on_gpu, users_dataset, tmp_path / "cpu", *options, hidden=True)
     assert ours == pytest.approx(expected, rel=2e-3)
     assert result["test_auc"] == pytest.approx(on_cpu["test_auc"], abs=0.02)
+
+
+@pytest.mark.parametrize("words", OF_HISTORIES, ids=" ".join)
+def test_options_train_as_on_the_cpu(on_gpu, users_dataset, tmp_path, words):
+    model, *options = words
+    options = (*options, "--candidates", "8", "--max_steps", "100")
+    losses = []
+    for hidden in (False, True):
+        exact = () if hidden else ("--no_tf32",)
+        results = tmp_path / f"{hidden}"
+        train(on_gpu, users_dataset, results, *options, *exact, model=model, hidden=hidden)
+        losses.append(losses_of(results))
+    assert losses[0] == pytest.approx(losses[1], rel=2e-3)
+
+
+def test_fitted_numbers_and_counts_train_as_on_the_cpu(on_gpu, counted_dataset, tmp_path):
+    losses = []
+    for hidden in (False, True):
+        results = tmp_path / f"{hidden}"
+        on_gpu(
+            *("train", "--dataset_dir", counted_dataset, "--results_dir", results, "--seed", "3"),
+            *("--preset", "lifelong", "--epochs", "1", *(() if hidden else ("--no_tf32",))),
+            *("--dropout_rate", "0", "--embedding_dim", "4", "--global_batch_size", "64"),
+            hidden=hidden,
+        )
+        losses.append(losses_of(results))
+    assert losses[0] == pytest.approx(losses[1], rel=2e-3)
+
+
+@pytest.mark.parametrize("options", [(), ("--amp", "--xla")], ids=["FP32", "AMP + XLA"])
+def test_deterministic_runs_have_equal_bits(on_gpu, users_dataset, tmp_path, options):
+    options = ("--deterministic", "--candidates", "8", "--max_steps", "60", *options)
+    once, again = (
+        train(on_gpu, users_dataset, tmp_path / name, *options)[0] for name in ("once", "again")
+    )
+    assert once == again
+
+
+@pytest.mark.parametrize(
+    ("stored", "source"), [("users_dataset", "dataset"), ("sim_dataset", "loader")]
+)
+def test_keras_loop_fits_evaluates_and_predicts_as_on_the_cpu(on_gpu, request, stored, source):
+    directory = request.getfixturevalue(stored)
+    ours = on_gpu(directory, source, task="keras")
+    expected = on_gpu(directory, source, task="keras", hidden=True)
+    assert (ours.pop("devices"), expected.pop("devices")) == (["GPU:0"], ["CPU:0"])
+    for name, values in expected.items():
+        assert ours[name] == pytest.approx(values, rel=5e-3, abs=2e-3), name
 
 
 @pytest.mark.parametrize("model", ["dlrm", "dcnv2"])

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from feature_logs import FEATURES, OPTIONS, feature_log, write_features
 from in_process import run
+from merlin.dag.executors import LocalExecutor
 from merlin.io import Dataset
 from preprocess_runs import all_bytes
 from stand_in import differences, load, put_gpu_into_workflows
@@ -61,7 +62,8 @@ def test_rows_of_users_are_those_of_the_cpu(split, order, label, tmp_path, monke
     workflow.fit(Dataset(LOG.to_pandas(), cpu=True))
     expected = backend.frame_to_arrow(workflow.transform(backend.host_frame(LOG)))
     cudf = put_gpu_into_workflows(monkeypatch)
-    received = workflow._transform_df(cudf.DataFrame.from_arrow(LOG))
+    frame = cudf.DataFrame.from_arrow(LOG)
+    received = LocalExecutor().transform(frame, workflow.output_node, workflow.output_dtypes)
     assert isinstance(received, cudf.DataFrame)
     assert received.to_arrow().to_pydict() == expected.to_pydict()
     assert sorted(map(len, expected["item"].to_pylist())) == [2, 2, 4]

@@ -271,16 +271,15 @@ ABSTRACT = {
 
 
 def test_every_block_is_known_to_keras_and_to_merlin_by_a_name_that_is_given_once():
-    found = 0
+    keys = []
     for module in pkgutil.walk_packages(merlin_sim.models.__path__, "merlin_sim.models."):
         for block in vars(importlib.import_module(module.name)).values():
             is_ours = isinstance(block, type) and block.__module__ == module.name
             is_block = is_ours and issubclass(block, Block) and block.__name__ not in ABSTRACT
             if not is_block or issubclass(block, tf.keras.Model):
                 continue
-            found += 1
             assert tf.keras.utils.get_registered_object(f"merlin_sim>{block.__name__}") is block
-            assert Block.registry._registry[Block.registry.default_key(block)] is block
-    assert found > 30
+            keys.append(Block.registry.default_key(block))
+    assert len({*keys}) == len(keys) > 30 and {*keys} <= {*Block.registry}
     with pytest.raises(KeyError, match="already registered"):
         register_block(type("DINAttention", (Block,), {}))

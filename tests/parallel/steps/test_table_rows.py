@@ -43,7 +43,7 @@ def trained(optimizer, xla):
 
 def program_of(step):
     given = ({"ids": IDS}, tf.constant([1.0, 0.0]), tf.constant(1.0), None)
-    return step._gradients.experimental_get_compiler_ir(*given)(stage="hlo")
+    return step.gradients.experimental_get_compiler_ir(*given)(stage="hlo")
 
 
 @pytest.mark.slow

@@ -16,8 +16,12 @@ from merlin_sim.schemas.dataset import DatasetDirectory
 from merlin_sim.schemas.feature_spec import Feature, FeatureSpec
 from merlin_sim.schemas.known_keys import note_of
 from merlin_sim.schemas.merlin_schema import to_merlin_schema
-from merlin_sim.serving.deployment import drift
-from merlin_sim.serving.deployment.drift import SeenColumns, see_columns
+from merlin_sim.serving.deployment.drift import (
+    SeenColumns,
+    one_number_each,
+    see_columns,
+    see_requests,
+)
 from merlin_sim.serving.deployment.drift_findings import (
     DriftBounds,
     bins_of_values,
@@ -67,9 +71,9 @@ def test_numbers_are_taken_as_they_are_and_a_vector_by_its_length(tmp_path):
         np.testing.assert_array_equal(values, table[name].to_numpy())
     assert seen.counts["category_1"].sum() == 100 and not len(seen.lengths)
     vectors = np.array([[3.0, 4.0], [0.0, 0.0]], np.float32)
-    assert drift._plain(vectors, None).tolist() == [5.0, 0.0]
+    assert one_number_each(vectors, None).tolist() == [5.0, 0.0]
     mask = np.array([[False, True], [True, True]])
-    assert drift._plain(vectors, mask).tolist() == [4.0, 0.0, 0.0]
+    assert one_number_each(vectors, mask).tolist() == [4.0, 0.0, 0.0]
 
 
 def test_the_measures_are_those_of_the_textbook_and_of_scipy():
@@ -169,7 +173,7 @@ def test_logged_lists_of_keys_are_counted_key_by_key_and_vectors_by_their_length
     }
     log.add([EncodedEvent({}, targets, {"read": np.array([8, 8])})], [np.float32([0.1, 0.9])])
     log.close()
-    found = drift.see_requests(reference, tmp_path, 9, [], Silence()).columns
+    found = see_requests(reference, tmp_path, 9, [], Silence()).columns
     assert found.counts["book"].tolist() == [1, 0, 0, 0, 1, 0, 0, 0, 0, 0]
     assert found.counts["genres"].tolist() == [0, 0, 0, 1, 1, 0, 1, 0]
     assert found.counts["read"].tolist() == [0] * 8 + [2, 0]

@@ -65,6 +65,34 @@ def samples(directory: str, candidates: str = "1") -> dict[str, Any]:
     return {"same": all(same), "batches": count, "devices": sorted(devices)}
 
 
+def keras(directory: str, source: str) -> dict[str, Any]:
+    """Fit, evaluate and predict in Keras' loop, as a notebook does, where the model lies."""
+    import tensorflow as tf
+
+    import merlin_sim as ms
+
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+    tf.keras.utils.set_random_seed(3)
+    dataset = ms.DatasetDirectory.open(Path(directory), model="din")
+    model = ms.DINModel.from_dataset(dataset, embedding_dim=4)
+    model.compile(tf.keras.optimizers.Adam(0.01), metrics=[tf.keras.metrics.AUC(name="auc")])
+    given = {"x": dataset, "batch_size": 64}
+    if source == "loader":
+        files = [str(file) for file in dataset.files("train")]
+        table = ms.Dataset(files, engine="parquet", schema=dataset.schema)
+        given = {"x": ms.RowLoader(table, batch_size=64, shuffle=False)}
+    history = model.fit(**given, epochs=2, verbose=0).history
+    results = model.evaluate(**given, verbose=0, return_dict=True)
+    scores = np.ravel(model.predict(**given, verbose=0))
+    devices = {v.device.rpartition("/device:")[2] for v in model.trainable_variables}
+    return {
+        "devices": sorted(devices),
+        "losses": history["loss"],
+        "results": [results["loss"], results["auc"]],
+        "scores": scores.tolist(),
+    }
+
+
 def memory() -> dict[str, Any]:
     """Take the GPU as a run does, and report what TensorFlow holds of it then."""
     from merlin_sim.foundation.gpus import look
@@ -92,5 +120,5 @@ def memory() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    task = {"feed": feed, "samples": samples, "memory": memory}[sys.argv[1]]
+    task = {"feed": feed, "samples": samples, "keras": keras, "memory": memory}[sys.argv[1]]
     print(json.dumps(task(*sys.argv[2:])))
