@@ -159,7 +159,7 @@ def test_a_search_is_pruned_and_chooses_by_what_there_is(write, trials_here, tmp
 def test_a_study_that_is_stopped_and_killed_goes_on_where_it_was(
     write, warm_trials, sim_dataset, tmp_path, monkeypatch
 ):
-    options = {"epochs": 20, "global_batch_size": 16}
+    options = {"epochs": 12, "global_batch_size": 16}
     path = write(options=options)
     results = tmp_path / "out/trials/all/small-seed-1"
     words = [str(BIN / "merlin-sim"), "study", str(path), "--results_dir", str(tmp_path / "out")]
@@ -169,7 +169,7 @@ def test_a_study_that_is_stopped_and_killed_goes_on_where_it_was(
         assert started.wait(280) == 75
         assert "The same command continues it" in started.log.read_text()
     stopped_after = max(losses(results))
-    assert 30 <= stopped_after < 380  # of 19 steps in each of 20 epochs
+    assert 30 <= stopped_after < 228  # of 19 steps in each of 12 epochs
     with Started(forked_study(words), tmp_path / "log 2") as started:
         started.wait_for_steps(results, stopped_after + 25)
         runs = runs_in(results.parent)
@@ -190,7 +190,7 @@ def test_a_study_that_is_stopped_and_killed_goes_on_where_it_was(
     alone = tmp_path / "alone"
     config = ["--config", str(tmp_path / "undisturbed.yaml"), "--results_dir", str(alone)]
     assert subprocess.run(warm(words[0], "train", *config)).returncode == 0
-    assert losses(results) == losses(alone) and len(losses(results)) == 380
+    assert losses(results) == losses(alone) and len(losses(results)) == 228
 
 
 NO_VALIDATION = {"trials": 1, "space": {"lr": [0.1]}}

@@ -3,7 +3,8 @@
     horovodrun -np N python killed_rank_worker.py RANK STEP EVENT SIGNAL WORD ...
 
 EVENT is what that rank is about to do first with a file of the checkpoint of that step: open,
-fsync or os.rename. SIGNAL is what it sends itself then: SIGKILL or SIGSTOP.
+fsync or os.rename. SIGNAL is what it sends itself then: SIGKILL or SIGSTOP. A rank that is silent
+for SILENCE is lost.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ import signal
 import sys
 
 from merlin_sim.foundation.ranks import local_rank
+from merlin_sim.parallel.ranks import watchdog
 from merlin_sim.scripts.main import main
 
+SILENCE = 7.0
+"""Seconds after which a rank of which nothing is heard is taken for lost."""
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
@@ -41,6 +45,7 @@ def send_before(event: str, step: int, name: str) -> None:
 
 
 if __name__ == "__main__":
+    watchdog.SILENCE_SECONDS = SILENCE
     if local_rank().rank == int(sys.argv[1]):
         send_before(sys.argv[3], int(sys.argv[2]), sys.argv[4])
     sys.argv[1:] = sys.argv[5:]

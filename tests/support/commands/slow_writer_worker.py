@@ -16,7 +16,7 @@ from merlin_sim.parallel.checkpoints import array_files
 from merlin_sim.parallel.ranks import watchdog
 from merlin_sim.scripts.main import main
 
-LIMITS = (10.0, 3.0)
+LIMITS = (5.0, 2.0)
 """Seconds while the first is written, and the second."""
 HANGS = 30.0
 """Seconds that a write to the second takes."""

@@ -60,7 +60,7 @@ def test_a_writer_is_alive_while_it_goes_on_writing(sim_dataset, tmp_path):
     options = ["--global_batch_size", "100", "--epochs", "3", "--affinity", "disabled"]
     options += ["--save_checkpoint_path", str(tmp_path / "saved")]
     words = command(sim_dataset, tmp_path / "results", *options)[1:]
-    slowly = warm(slow_writer_worker.__file__, "0.06", *words)
+    slowly = warm(slow_writer_worker.__file__, "0.03", *words)
     done = run([*horovodrun(2), *slowly])
     text = done.stdout + done.stderr
     (seconds,) = re.findall(r"writes took ([\d.]+) seconds", text)
