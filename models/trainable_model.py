@@ -443,6 +443,9 @@ class TrainableModel(mm.Model):
         row per user, a model that can takes users x 16 candidates where ``batch_size`` is a
         multiple of that on every rank, and plain rows elsewhere. All else is dealt out to ranks by
         whoever made it. As ``validation_data`` a directory gives its validation rows.
+
+        The steps on a directory are traced as they are written: a metric, layer or block of your
+        own that chooses by a tensor there needs ``tf.cond``, as autograph would make it of ``if``.
         """
         check_callbacks(kwargs.get("callbacks"))
         ranks = collectives.joined()
