@@ -49,7 +49,7 @@ def test_documents_are_derived_where_they_are_missing_and_written_as_they_are_re
 
 @pytest.mark.parametrize("more", [[], [Tags.ITEM], ["target_item_features", Tags.CATEGORICAL]])
 def test_the_spec_alone_says_what_is_fed(directory, more):
-    """A column taken out of its channels in the spec is read no more, whatever schema.pbtxt says."""
+    """A column that the spec takes out of its channels is read no more."""
     whole = DatasetDirectory.open(directory)
     tags = [*whole.schema["user_id"].tags, *more]
     tagged = [replace(c, tags=tags) if c.name == "user_id" else c for c in whole.schema]
