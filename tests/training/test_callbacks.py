@@ -254,18 +254,21 @@ class AskAfter:
 
 
 def test_a_fit_that_is_stopped_before_an_evaluation_goes_on_with_it(dataset, whole, tmp_path):
-    """Once within an epoch and once at its end: nothing of what is logged is lost."""
+    """After a step, before an evaluation, at an epoch's end: nothing of what is logged is lost."""
+    seen = []
+    note = tf.keras.callbacks.LambdaCallback(on_batch_end=lambda batch, logs: seen.append(logs))
 
     def callbacks(*stopping):
         return [
+            *stopping,  # those after it hear of the last step too
             ms.callbacks.JSONLogger(tmp_path / "results", append=True),
-            *stopping,
+            note,
             ms.callbacks.Evaluation(dataset, batch_size=BATCH, times_per_epoch=2),
             ms.callbacks.Checkpoint(tmp_path / "saved", keep=9, select_by="test", resume=True),
         ]
 
-    # Each step and each evaluation looks whether to stop: the second fit begins with one.
-    for looks, done in ((2, 2), (2, 3)):
+    # Each step and each evaluation looks whether to stop: the third fit begins with one.
+    for looks, done in ((0, 1), (1, 2), (2, 3)):
         message = f"stopped on request in epoch 1 after {done} steps: saved in"
         with pytest.raises(Interrupted, match=message):
             fitted(dataset, callbacks(ms.callbacks.StopOnSignal(AskAfter(looks))))
@@ -273,6 +276,7 @@ def test_a_fit_that_is_stopped_before_an_evaluation_goes_on_with_it(dataset, who
         assert not entries(tmp_path / "results", "epoch")
     assert_same(fitted(dataset, callbacks()), whole[0])
     assert [e["step"] for e in entries(tmp_path / "results", "step")] == list(range(1, 7))
+    assert len(seen) == 6 and all(np.isfinite(logs["loss"]) for logs in seen)
     for kind, names in (
         ("epoch", ("total_loss", "train_auc", "test_auc")),
         ("evaluation", ("step", "test_auc")),

@@ -12,7 +12,8 @@ from ...foundation.exceptions import MerlinSimError
 from ...parallel.ranks.interruption import StopRequest
 from ...parallel.ranks.watchdog import Watchdog
 from .callback import Callback
-from .checkpoint import leave
+from .checkpoint import Checkpoint, leave
+from .evaluation import Evaluation
 
 
 class Heartbeat(Callback):
@@ -84,9 +85,14 @@ class StopOnSignal(Callback):
         self.progress.stop_asked = lambda: bool(request)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Save and end, where any rank was asked to."""
-        if self.executed.stopped.numpy().any():
-            leave(self.model)
+        """Save and end, where any rank was asked to; those who log hear of the step before."""
+        if not self.executed.stopped.numpy().any():
+            return
+        after = self.progress.callbacks[self.progress.callbacks.index(self) + 1 :]
+        ends = (Checkpoint, Evaluation, MaxSteps, StopOnSignal)
+        others = [other for other in after if not isinstance(other, ends)]
+        tf.keras.callbacks.CallbackList(others).on_train_batch_end(batch, logs)
+        leave(self.model)
 
     def close(self) -> None:
         """See :class:`Callback`."""
