@@ -17,7 +17,7 @@ from merlin_sim.foundation.ranks import local_rank
 from merlin_sim.parallel.ranks import watchdog
 from merlin_sim.scripts.main import main
 
-SILENCE = 7.0
+SILENCE = 10.0
 """Seconds after which a rank of which nothing is heard is taken for lost."""
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
