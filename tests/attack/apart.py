@@ -1,14 +1,18 @@
-"""Another process in which a damaged file may end, hang or flood whoever reads it."""
+"""Another process in which a damaged file may end, hang or flood whoever reads it.
+
+It is forked from the one that has imported TensorFlow, and runs this file as a program.
+"""
 
 import atexit
 import contextlib
 import os
 import resource
-import signal
+import subprocess
+import sys
+import traceback
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, TimeoutError
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from typing import Any
 
 SECONDS = 200.0
@@ -16,7 +20,7 @@ SECONDS = 200.0
 ROOM = 6 << 30
 """Bytes of address space that the process may add to what it has when it has imported all."""
 
-_pools: list[ProcessPoolExecutor] = []
+_started: list[tuple[Connection, subprocess.Popen[bytes]]] = []
 
 
 class Lost(Exception):
@@ -25,29 +29,60 @@ class Lost(Exception):
 
 def apart(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call ``function`` there; Lost where no answer comes."""
-    if not _pools:
-        _pools.append(ProcessPoolExecutor(1, get_context("spawn"), _begin))
+    if not _started:
+        _started.append(_start())
+    connection, _ = _started[0]
     try:
-        return _pools[0].submit(function, *arguments).result(SECONDS)
-    except (BrokenProcessPool, TimeoutError) as error:
+        connection.send((function, arguments))
+        if not connection.poll(SECONDS):
+            raise TimeoutError
+        result, error = connection.recv()
+    except (EOFError, OSError) as gone:
         _end()
-        raise Lost(f"{function.__name__}: {type(error).__name__}") from error
+        raise Lost(f"{function.__name__}: {type(gone).__name__}") from gone
+    if error is not None:
+        raise error
+    return result
 
 
-def _begin() -> None:
-    from . import feeding  # noqa: F401
+def _start() -> tuple[Connection, subprocess.Popen[bytes]]:
+    from warm import warm
+
+    words = warm(__file__, *sys.path)
+    atexit.register(_end)  # before the process that it is forked from waits for its end
+    here, there = Pipe()
+    with there:
+        return here, subprocess.Popen(words, stdin=there.fileno())
+
+
+def _end() -> None:
+    for connection, process in _started:
+        connection.close()
+        process.kill()
+        process.wait()
+    _started.clear()
+
+
+def main() -> None:
+    """Answer calls until nobody is there who calls."""
+    sys.path[:0] = sys.argv[1:]
+    from attack import feeding  # noqa: F401
 
     with open("/proc/self/statm") as file:
         used = int(file.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + ROOM, used + ROOM))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    calls = Connection(os.dup(0))
+    with contextlib.suppress(EOFError):
+        while True:
+            function, arguments = calls.recv()
+            try:
+                answer = function(*arguments), None
+            except Exception as error:
+                error.add_note(traceback.format_exc())
+                answer = None, error
+            calls.send(answer)
 
 
-@atexit.register
-def _end() -> None:
-    for pool in _pools:
-        for pid in list(pool._processes or ()):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        pool.shutdown(wait=True)
-    _pools.clear()
+if __name__ == "__main__":
+    main()
