@@ -22,6 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
+from ...foundation.process_wide import collect_less_often
 from .protocol import WORKER_NAME
 
 GRACE_SECONDS = 10.0
@@ -131,6 +132,7 @@ def _become_worker(parent: int) -> None:
 
 def main() -> None:
     """Import, listen, fork."""
+    collect_less_often()
     path, *modules = sys.argv[1:]
     for module in modules:
         importlib.import_module(module)
