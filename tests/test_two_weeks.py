@@ -32,6 +32,7 @@ def two_weeks(monkeypatch):
     return module, said
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_three_days_are_lived_through(two_weeks, tmp_path):
     module, said = two_weeks
     module.main([str(tmp_path / "weeks"), "--days", "3", "--users", "150", "--no_server"])
