@@ -3,8 +3,8 @@
     horovodrun -np N python rank_worker.py JOB
 
 JOB is JSON: the ``dataset``; the ``folder`` to work in; the folder where one rank did the same,
-``alone``; which ``cases`` to train, and which of ``spread_worker``; whether it ``resumes`` what one
-rank began; the ``commands`` to run.
+``alone``; whether it ``resumes`` the case that one rank began, or trains it; which cases of
+``spread_worker`` to train; the ``commands`` to run.
 """
 
 from __future__ import annotations
@@ -36,21 +36,17 @@ from merlin_sim.training.runs.run import run  # noqa: E402
 from merlin_sim.training.runs.run_config import RunConfig  # noqa: E402
 
 DIN = {"embedding_dim": 4, "stage_two_mlp_dims": (8, 4)}
-CASES = [
-    {"optimizer": "adam", "gradient_exchange": "dense"},
-    {"optimizer": "sgd", "lr": 0.5},  # whose steps are as long as gradients are
-]
 STEPS = 300
 """So many steps tell whether chance has a part in one of a hundred."""
-RESUMED = 0
-"""The case that is resumed on another number of ranks, from its step 6 of 8."""
 
 
-def case_config(dataset: Path, results: Path, number: int, **more) -> RunConfig:
-    """Global batches of 96 leave a last one of 12 rows, so 3 to 12 a rank."""
+def case_config(dataset: Path, results: Path, **more) -> RunConfig:
+    """Global batches of 96 leave a last one of 12 rows: four steps an epoch."""
     values = {
         "model_type": "din",
         "model_options": DIN,
+        "optimizer": "adam",
+        "gradient_exchange": "dense",
         "epochs": 2,
         "global_batch_size": 96,
         "seed": 11,
@@ -59,9 +55,7 @@ def case_config(dataset: Path, results: Path, number: int, **more) -> RunConfig:
         "checkpoint_every": 3,
         "keep_checkpoints": 9,
     }
-    return RunConfig(
-        dataset_dir=dataset, results_dir=results, **{**values, **CASES[number], **more}
-    )
+    return RunConfig(dataset_dir=dataset, results_dir=results, **values, **more)
 
 
 class Recorder:
@@ -120,18 +114,9 @@ def run_case(config: RunConfig, ranks) -> dict:
     return {"result": recorder.run(config), "rows": recorder.rows(ranks)}
 
 
-def run_cases(dataset: Path, directory: Path, ranks, cases) -> dict[str, dict]:
-    """Train every case, each in a directory of its own."""
-    return {
-        str(number): run_case(case_config(dataset, directory / str(number), number), ranks)
-        for number in cases
-    }
-
-
-def resume(dataset: Path, directory: Path, other: Path, ranks) -> dict:
-    """Go on with what a run on another number of ranks left in ``other``."""
-    saved = other / str(RESUMED) / "saved" / "step-0000000006"
-    config = case_config(dataset, directory / "resumed", RESUMED, load_checkpoint_path=saved)
+def resume(dataset: Path, directory: Path, saved: Path, ranks) -> dict:
+    """Go on with what a run on another number of ranks saved."""
+    config = case_config(dataset, directory / "resumed", load_checkpoint_path=saved)
     return run_case(config, ranks)
 
 
@@ -245,9 +230,11 @@ def main() -> None:
     ranks = collectives.start()
     results = {"averages": averages(ranks), **overflow(ranks)}
     results["averages of the same"] = averages_of_same(ranks)
-    results["cases"] = run_cases(dataset, folder, ranks, job["cases"])
     if job["resumes"]:
-        results["resumed"] = resume(dataset, folder, alone, ranks)
+        begun = alone / "case/saved/step-0000000003"
+        results["resumed"] = resume(dataset, folder, begun, ranks)
+    else:
+        results["case"] = run_case(case_config(dataset, folder / "case"), ranks)
     results["metrics"] = metrics(ranks)
     counts = collectives.sum_counts(np.array([ranks.rank + 1]), ranks)
     results["sum"] = counts.tolist()

@@ -19,7 +19,7 @@ from grown_dataset import write_keyed_dataset
 from in_process import run as run_here
 from logistic_family import write_logistic_dataset
 from processes import entries, horovodrun, losses, run
-from rank_worker import CASES, RESUMED, metrics, resume, run_cases
+from rank_worker import case_config, metrics, resume, run_case
 from ranking_rows import write_ranking_dataset
 from small_users import write_users_dataset
 from warm import warm
@@ -33,8 +33,6 @@ from merlin_sim.training.evaluation.metrics import AUC
 
 pytestmark = [pytest.mark.slow, pytest.mark.horovod, pytest.mark.timeout(600)]
 RANKS = {"two": 2, "three": 3}
-CASES_OF = {"two": [0], "three": [1]}
-"""Plain gradients: what three ranks add is how rows are dealt and averages scaled."""
 SPREAD_OF = {"two": ["columns-lazy_adam"], "three": ["whole-sgd", "rows-adagrad"]}
 SAME_SCORE = 1e-5
 LENGTHS = np.random.default_rng(0).integers(2, 25, 40).tolist()
@@ -47,8 +45,8 @@ SIM = ["--model_type", "sim", "--embedding_dim", "4", "--stage_one_mlp_dims", "8
 SIM += ["--stage_two_mlp_dims", "8,4", "--aux_mlp_dims", "6", "--long_seq_length", "4"]
 SIM += ["--top_k", "2", "--epochs", "2", "--seed", "3"]
 SIM += ["--optimizer", "sgd", "--lr", "0.3"]  # whose steps are as long as gradients are
-# Two rows of users a step, of 71: in the last of an epoch the first rank has none.
-SIM += ["--global_batch_size", "32", "--candidates", "16"]
+# 14 rows of users a step, of 71: in the last of an epoch the first rank has none.
+SIM += ["--global_batch_size", "224", "--candidates", "16"]
 NORMALIZED = ["--model_type", "normalized_family:FAMILY", "--global_batch_size", "100"]
 NORMALIZED += ["--seed", "3", "--epochs", "2", "--lr", "0.05"]
 KEYED = ["--model_type", "din", "--embedding_dim", "4", "--stage_two_mlp_dims", "8"]
@@ -104,17 +102,17 @@ def command(datasets, folder: Path, name: str) -> list[str]:
 def alone(sim_dataset, datasets, tmp_path_factory):
     """What one rank does: its folder, and what it reported."""
     folder = tmp_path_factory.mktemp("alone")
-    cases = run_cases(sim_dataset, folder, Ranks(), range(len(CASES)))
+    case = run_case(case_config(sim_dataset, folder / "case"), Ranks())
     spread = spread_worker.train_all(Ranks(), folder, {c.name for c in spread_worker.CASES})
     for name in OPTIONS:
         run_here(*command(datasets, folder, name))
-    return SimpleNamespace(folder=folder, results={"cases": cases, "spread": spread})
+    return SimpleNamespace(folder=folder, results={"case": case, "spread": spread})
 
 
 def launch(number, dataset, folder, alone, commands):
     ranks = RANKS[number]
     job = {"dataset": dataset, "folder": folder, "alone": alone.folder, "commands": commands}
-    job |= {"cases": CASES_OF[number], "spread": SPREAD_OF[number], "resumes": ranks == 3}
+    job |= {"spread": SPREAD_OF[number], "resumes": ranks == 3}
     words = warm(rank_worker.__file__, json.dumps(job, default=str))
     done = run([*horovodrun(ranks), *words], seconds=550)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
@@ -142,15 +140,15 @@ def together(request, ranks):
 
 
 def weights(folder, case):
-    newest = sorted((folder / str(case) / "saved").glob("step-*"))[-1]
+    newest = sorted((folder / case / "saved").glob("step-*"))[-1]
     with np.load(newest / "arrays.npz") as arrays:
         names = [name for name in arrays.files if arrays[name].dtype.kind == "f"]
         return newest.name, {name: arrays[name] for name in names}
 
 
-def assert_same_weights(one, many, case, other=None):
-    name, expected = weights(one, case)
-    other_name, received = weights(many, other or case)
+def assert_same_weights(one, many, case):
+    name, expected = weights(one, "case")
+    other_name, received = weights(many, case)
     assert name == other_name == "step-0000000008"
     assert set(expected) == set(received)
     for key, array in expected.items():
@@ -169,6 +167,7 @@ def assert_same_rows(expected, received):
 def assert_metrics_of_rows(found):
     """What is reported is, to the bit, what one process makes of the rows of all ranks."""
     counts = AUC()
+    assert sum(len(labels) for labels, _ in found["rows"]["train"]) == 300
     for labels, scores in found["rows"]["train"]:
         counts.update_state(np.array(labels), np.array(scores))
     assert found["result"]["train_auc"] == counts.exact_result()
@@ -178,33 +177,30 @@ def assert_metrics_of_rows(found):
         assert found["result"][f"test_{name}"] == expected[name]
 
 
-@pytest.mark.parametrize(
-    "ranks, case", [(ranks, case) for ranks, cases in CASES_OF.items() for case in cases]
-)
-def test_weights_rows_and_metrics_are_those_of_one_rank(alone, together, case):
-    assert_same_weights(alone.folder, together.folder, case)
-    expected = alone.results["cases"][str(case)]
-    found = together.results["cases"][str(case)]
+def test_weights_rows_and_metrics_are_those_of_one_rank(alone, two):
+    assert_same_weights(alone.folder, two.folder, "case")
+    expected, found = (done.results["case"] for done in (alone, two))
     assert_same_rows(expected["rows"], found["rows"])
-    assert sum(len(batch[0]) for batch in found["rows"]["train"]) == 300
     for reported in (expected, found):
         assert_metrics_of_rows(reported)
 
 
 def test_a_run_goes_on_on_another_number_of_ranks(sim_dataset, alone, two, three, tmp_path):
     """Ranks 1 -> 3 and 2 -> 1, within an epoch: rows, losses and weights of one run."""
-    back = {"resumed": resume(sim_dataset, tmp_path, two.folder, Ranks())}
-    whole = alone.results["cases"][str(RESUMED)]
-    rest = {name: whole["rows"][name] for name in ("train", "test")}
-    rest["train"] = rest["train"][2:]  # steps 7 and 8; 5 and 6 were done before
-    expected = losses(alone.folder / str(RESUMED))
-    for other in (three, SimpleNamespace(folder=tmp_path, results=back)):
+    begun = two.folder / "case/saved/step-0000000006"
+    back = {"resumed": resume(sim_dataset, tmp_path, begun, Ranks())}
+    whole = alone.results["case"]["rows"]
+    expected = losses(alone.folder / "case")
+    for after, other in ((3, three), (6, SimpleNamespace(folder=tmp_path, results=back))):
+        # Of the last epoch, which begins with step 5.
+        rest = {**whole, "train": whole["train"][max(0, after - 4) :]}
         assert_same_rows(rest, other.results["resumed"]["rows"])
         received = losses(other.folder / "resumed")
-        assert sorted(received) == [7, 8]
+        assert sorted(received) == list(range(after + 1, 9))
         for step, values in received.items():
             np.testing.assert_allclose(values, expected[step], rtol=1e-5)
-        assert_same_weights(alone.folder, other.folder, RESUMED, "resumed")
+        assert_same_weights(alone.folder, other.folder, "resumed")
+    assert_metrics_of_rows(three.results["resumed"])
 
 
 @pytest.mark.parametrize("ranks", RANKS)
