@@ -77,8 +77,8 @@ def test_the_code_of_the_rank_that_ended_first_counts(tmp_path):
 @pytest.mark.horovod
 @pytest.mark.timeout(LIMIT)
 def test_a_run_that_is_stopped_saves_and_ends_with_75(tmp_path):
-    """Each rank has the time it needs, where horovodrun would kill it after five seconds."""
-    save = f'trap - TERM; sleep $(( HOROVOD_RANK ? 1 : 7 )); echo saved >> "{tmp_path}/saved"'
+    """Each rank has the time it needs, where this horovodrun would kill it after one second."""
+    save = f'trap - TERM; sleep $(( HOROVOD_RANK ? 1 : 3 )); echo saved >> "{tmp_path}/saved"'
     process = subprocess.Popen(
         launcher(tmp_path, f"trap '{save}; exit 75' TERM", quick_horovodrun(tmp_path)),
         stdout=subprocess.DEVNULL,

@@ -155,7 +155,10 @@ def test_ranks_that_are_asked_to_stop_and_do_not_are_ended(study, ranks, monkeyp
     with run.claimed() as lock:
         assert runner.Launched(run, line, lock).wait(lambda entry: False) is None
     pids = [int(path.stem) for path in run.directory.glob("*.pid")]
-    assert len(pids) == 2 and not any(map(psutil.pid_exists, pids))
+    assert len(pids) == 2
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            assert psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 def test_a_signal_while_a_run_is_started_ends_it_too(study, programs, monkeypatch):
