@@ -16,10 +16,13 @@ from merlin_sim.parallel.ranks.run_lock import run_in
 pytestmark = pytest.mark.slow
 
 
-def test_a_run_that_is_stopped_and_killed_goes_on_as_if_nothing_had_happened(sim_dataset, tmp_path):
+def test_a_run_that_is_stopped_and_killed_goes_on_as_if_nothing_had_happened(
+    sim_dataset, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as of the processes
     whole, saved, results = (tmp_path / name for name in ("whole", "saved", "results"))
     options = ["--global_batch_size", "16", "--dropout_rate", "0.2"]
-    done = run(warm(*command(sim_dataset, whole, *options)))
+    done = in_process.answer(*command(sim_dataset, whole, *options)[1:])
     assert done.returncode == 0, done.stderr
     expected = losses(whole)
 
@@ -43,7 +46,7 @@ def test_a_run_that_is_stopped_and_killed_goes_on_as_if_nothing_had_happened(sim
     assert sorted(saved.glob("step-*"))[-1].name == f"step-{before:010}"
 
     last_step = max(*expected, killed_at) + 1
-    done = run(warm(*endless, *resume, "--max_steps", str(last_step)))
+    done = in_process.answer(*endless[1:], *resume, "--max_steps", str(last_step))
     assert done.returncode == 0, done.stderr
     received = losses(results)
     assert list(received) == list(range(1, last_step + 1))
