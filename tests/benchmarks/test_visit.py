@@ -23,7 +23,7 @@ def test_a_part_that_fails_is_reported_and_one_that_hangs_is_ended_and_its_lines
     parts = [
         Part("a part", ("-c", "print(7)"), 60),
         Part("another", ("-c", failing), 60),
-        Part("a third", ("-c", HANGS), 3, prints_table=True),
+        Part("a third", ("-c", HANGS), 2, prints_table=True),
     ]
     table = tmp_path / "table.md"
     monkeypatch.setattr(visit, "first_parts", lambda small: parts if small else [])
@@ -36,7 +36,7 @@ def test_a_part_that_fails_is_reported_and_one_that_hangs_is_ended_and_its_lines
         "| a part | 7 (0 s) |",
         "| another | failed: no such thing |",
         "| a line | 5 |",
-        "| a third | ended after its 3 s |",
+        "| a third | ended after its 2 s |",
     ]
 
 

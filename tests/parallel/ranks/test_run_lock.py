@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
+from merlin_sim.parallel.ranks import run_lock
 from merlin_sim.parallel.ranks.run_lock import RUN_LOCK, check_free, run_in
 
 HOLD = """if True:
@@ -32,7 +33,10 @@ def holder(tmp_path):
         process.kill()
 
 
-def test_a_second_run_sees_who_is_there_and_a_killed_one_blocks_nobody(holder, tmp_path):
+def test_a_second_run_sees_who_is_there_and_a_killed_one_blocks_nobody(
+    holder, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(run_lock, "PAUSE_SECONDS", 0)
     for name in ("results", "checkpoints"):
         note = json.loads((tmp_path / name / RUN_LOCK).read_text())
         said = rf"{name}: .* process {holder.pid} on {note['host']}, since 20\d\d-\d\d-\d\d "
