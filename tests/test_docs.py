@@ -57,7 +57,7 @@ def find_command(words: list[str]) -> tuple[click.Command, list[str]]:
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if PYTHON_BLOCK.search(page.read_text())], ids=name_of
 )
-def test_the_python_blocks_of_a_page_run(page, tmp_path, monkeypatch):
+def test_the_python_blocks_of_a_page_run(page, tmp_path, monkeypatch, eagerly):
     monkeypatch.chdir(tmp_path)
     text = page.read_text()
     namespace: dict[str, object] = {"__name__": "__docs__"}

@@ -16,7 +16,9 @@ import merlin_sim.models
 import merlin_sim.schemas
 
 ALONE = """
-import importlib, logging, os, sys, warnings
+import atexit, gc, importlib, logging, os, sys, warnings
+gc.disable()  # a fifth of the time of imports
+atexit.register(gc.freeze)
 schemas, folder, dataset = sys.argv[1].split(","), sys.argv[2], sys.argv[3]
 
 def none_of(*names):

@@ -32,8 +32,9 @@ def ask() -> dict[str, Any]:
 
 def main() -> None:
     """Run something on every worker."""
-    from merlin_sim.foundation.process_wide import hide_tensorflow
+    from merlin_sim.foundation.process_wide import collect_less_often, hide_tensorflow
 
+    collect_less_often()
     hide_tensorflow()
     import dask
 
