@@ -4,8 +4,8 @@
   warnings as sentences, and other libraries' not.
 - :func:`quiet_merlin`: in Python nothing is left turned off, but what Merlin says of every table
   is not heard.
-- :func:`hide_tensorflow`, :func:`dask_setup`: click logs and the workers of a cluster are
-  preprocessed without a tensor, but Merlin would import TensorFlow.
+- :func:`hide_tensorflow`, :func:`dask_setup`: click logs are preprocessed, the workers of a cluster
+  work and a server stands before its models without a tensor, but Merlin would import TensorFlow.
 - :func:`hide_gpu_from_merlin`, :func:`hide_unusable_gpu`: a GPU that cudf or TensorFlow cannot use
   would end Merlin's imports.
 - :func:`put_off_dtype_mappings`: a Merlin schema is read without TensorFlow, Dask and Numba.

@@ -104,7 +104,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     arguments, debug = _without_debug(sys.argv[1:])
-    if arguments[:2] == ["preprocess", "criteo"]:
+    if arguments[:2] == ["preprocess", "criteo"] or arguments[:1] == ["serve"]:
         hide_tensorflow()
     try:
         cli.main(arguments, standalone_mode=True)

@@ -279,6 +279,8 @@ def test_nothing_is_answered_without_encryption_nor_over_grpc_to_other_machines(
     }
     assert listening[server.http_port] == "0.0.0.0"
     assert listening[server.grpc_port].removeprefix("::ffff:") == "127.0.0.1"
+    # Nor is there a tensor in what listens: it starts sooner.
+    assert not [one for one in server.process.memory_maps() if "pywrap_tensorflow" in one.path]
     for process in server.process.children(recursive=True):  # Triton's are sockets in a folder
         assert not process.net_connections("tcp")
 
