@@ -38,7 +38,13 @@ from ..schemas.dataset_files import SECONDS, TAKEN, TIME, VALUE
 from ..schemas.days_since import LOGARITHMS, MOST_DAYS, days_of
 from ..schemas.feature_spec import Feature
 from ..schemas.item_table import COUNT, ID, ItemTable
-from ..schemas.users_layout import ENCODING_KINDS, THOUSAND, CrossOf, EncodingOf
+from ..schemas.users_layout import (
+    ENCODING_KINDS,
+    POPULARITY_ADDS,
+    POPULARITY_OF,
+    CrossOf,
+    EncodingOf,
+)
 from .draws import Items, mix
 from .row_check import DataError, last_ids, readable
 from .user_check import check_items
@@ -154,15 +160,15 @@ class Count(SeenBefore):
 
 
 class Popularity(SeenBefore):
-    """How many of a thousand rows showed it."""
+    """How many of ten thousand rows showed it."""
 
     def __init__(self, encoding: EncodingOf, in_time: InTime, taken: Array) -> None:
         super().__init__(encoding, in_time, taken)
-        self._all = tf.constant(in_time.all_before() + THOUSAND, tf.float64)
+        self._all = tf.constant(in_time.all_before() + POPULARITY_ADDS, tf.float64)
 
     def _made(self, ids: tf.Tensor, time_index: tf.Tensor, rows: Rows) -> tf.Tensor:
         start, stop = rows
-        share = THOUSAND * tf.cast(stop - start, tf.float64) / tf.gather(self._all, time_index)
+        share = POPULARITY_OF * tf.cast(stop - start, tf.float64) / tf.gather(self._all, time_index)
         return tf.cast(tf.math.log1p(share), tf.float32)
 
 

@@ -62,8 +62,9 @@ MAY_BE_MISSING = {
 }  # fmt: skip
 COLUMN, UNIT = "column", "unit"
 ENCODING_KINDS = ("count", "popularity", "recency", "target")
-THOUSAND = 1000.0
-"""What a popularity is a share of; and so many rows are added to those before a sample."""
+POPULARITY_OF, POPULARITY_ADDS = 10_000.0, 1000.0
+"""Rows of which a popularity says how many showed something, and rows added to those before a
+sample."""
 JOINS, SAMPLE, POSITIVE = 1, 2, 4
 """Bits of a role: the interaction joins the history of what comes later; it is a sample; its label
 as a sample is 1."""
@@ -89,7 +90,7 @@ class EncodingOf:
 
     feature: str
     kind: str
-    """``count``: log(1 + how often it was shown). ``popularity``: log(1 + how many of a thousand
+    """``count``: log(1 + how often it was shown). ``popularity``: log(1 + how many of ten thousand
     rows showed it). ``recency``: log(1 + whole days since it was last shown on an earlier day).
     ``target``: the share of those that were taken, with ``smoothing`` more at the share ``prior``.
     """

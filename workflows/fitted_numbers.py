@@ -20,7 +20,7 @@ from nvtabular import ColumnSelector
 
 from ..foundation.exceptions import MerlinSimError
 from ..foundation.hashing import CROSS_SALT, mix_arrays
-from ..schemas.users_layout import THOUSAND
+from ..schemas.users_layout import POPULARITY_ADDS, POPULARITY_OF
 from .feature import (
     COUNT,
     FILLING,
@@ -94,7 +94,8 @@ class FittedNumbers:
         seen = np.asarray(shown + smoothing, np.float64)
         share = np.full(len(seen), self.prior)
         np.divide(taken + smoothing * self.prior, seen, out=share, where=np.asarray(shown) > 0)
-        popularity = np.log1p(THOUSAND * np.asarray(shown, np.float64) / (rows + THOUSAND))
+        of_rows = POPULARITY_OF / (rows + POPULARITY_ADDS)
+        popularity = np.log1p(of_rows * np.asarray(shown, np.float64))
         made = {COUNT: np.log1p(shown), POPULARITY: popularity, TARGET: share}
         return {name: made[kind].astype(np.float32) for name, kind in encoding.totals.items()}
 

@@ -79,7 +79,7 @@ def main() -> None:
             try:
                 answer = function(*arguments), None
             except Exception as error:
-                error.add_note(traceback.format_exc())
+                traceback.print_exc()
                 answer = None, error
             calls.send(answer)
 

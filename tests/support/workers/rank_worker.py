@@ -55,7 +55,7 @@ def case_config(dataset: Path, results: Path, **more) -> RunConfig:
         "checkpoint_every": 3,
         "keep_checkpoints": 9,
     }
-    return RunConfig(dataset_dir=dataset, results_dir=results, **values, **more)
+    return RunConfig(dataset_dir=dataset, results_dir=results, **{**values, **more})
 
 
 class Recorder:
@@ -116,7 +116,8 @@ def run_case(config: RunConfig, ranks) -> dict:
 
 def resume(dataset: Path, directory: Path, saved: Path, ranks) -> dict:
     """Go on with what a run on another number of ranks saved."""
-    config = case_config(dataset, directory / "resumed", load_checkpoint_path=saved)
+    exchange = {"gradient_exchange": "sparse"}  # the run before gathered whole tables
+    config = case_config(dataset, directory / "resumed", load_checkpoint_path=saved, **exchange)
     return run_case(config, ranks)
 
 

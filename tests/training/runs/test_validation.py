@@ -29,13 +29,13 @@ def config(small_run, validated, tmp_path):
     return make
 
 
-def aucs_of_validation(monkeypatch, aucs):
-    """Let evaluations of validation data have these AUCs, one after the other."""
+def aucs_of_validation(monkeypatch, aucs, of="validation"):
+    """Let evaluations of validation data, or of others, have these AUCs, one after the other."""
     given = iter(aucs)
 
     def metrics(evaluation, names, mapping="test"):
         found = PUBLISHED(evaluation, names, mapping)
-        return {**found, "validation_auc": next(given)} if mapping == "validation" else found
+        return {**found, f"{of}_auc": next(given)} if mapping == of else found
 
     monkeypatch.setattr(EvaluationResult, "published", metrics)
 
@@ -80,6 +80,18 @@ def test_the_checkpoint_best_within_an_epoch_stays_and_training_may_end_within_o
     assert store.names() == ["step-0000000007", "step-0000000003"]
     assert store.best() == "step-0000000003"
     assert f"kept as {tmp_path / 'saved'}/step-0000000003" in capfd.readouterr().out
+
+
+def test_test_data_choose_a_checkpoint_where_they_are_asked_to(
+    config, sim_dataset, tmp_path, monkeypatch, capfd
+):
+    aucs_of_validation(monkeypatch, [0.7, 0.6], of="test")
+    run(config(dataset_dir=sim_dataset, epochs=2, keep_checkpoints=1, select_by="test"))
+    store = CheckpointStore(tmp_path / "saved")
+    assert store.names() == ["step-0000000002", "step-0000000001"]
+    assert store.best() == "step-0000000001"
+    asked = "best by test data, as --select_by test asks: kept as "
+    assert asked in capfd.readouterr().out
 
 
 @pytest.mark.parametrize(
