@@ -160,7 +160,7 @@ class Count(SeenBefore):
 
 
 class Popularity(SeenBefore):
-    """How many of ten thousand rows showed it."""
+    """How many of 100,000 rows showed it."""
 
     def __init__(self, encoding: EncodingOf, in_time: InTime, taken: Array) -> None:
         super().__init__(encoding, in_time, taken)

@@ -62,7 +62,7 @@ MAY_BE_MISSING = {
 }  # fmt: skip
 COLUMN, UNIT = "column", "unit"
 ENCODING_KINDS = ("count", "popularity", "recency", "target")
-POPULARITY_OF, POPULARITY_ADDS = 10_000.0, 1000.0
+POPULARITY_OF, POPULARITY_ADDS = 100_000.0, 1000.0
 """Rows of which a popularity says how many showed something, and rows added to those before a
 sample."""
 JOINS, SAMPLE, POSITIVE = 1, 2, 4
@@ -90,7 +90,7 @@ class EncodingOf:
 
     feature: str
     kind: str
-    """``count``: log(1 + how often it was shown). ``popularity``: log(1 + how many of ten thousand
+    """``count``: log(1 + how often it was shown). ``popularity``: log(1 + how many of 100,000
     rows showed it). ``recency``: log(1 + whole days since it was last shown on an earlier day).
     ``target``: the share of those that were taken, with ``smoothing`` more at the share ``prior``.
     """

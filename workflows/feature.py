@@ -182,7 +182,7 @@ class Encoding:
     column: str
     """The item, or one of its features."""
     kinds: tuple[str, ...]
-    """``count``: log(1 + how often it was seen); ``popularity``: log(1 + how many of ten thousand
+    """``count``: log(1 + how often it was seen); ``popularity``: log(1 + how many of 100,000
     rows showed it); ``recency``: log(1 + whole days since it was last seen on an earlier day);
     ``target``: at what share it was taken."""
 

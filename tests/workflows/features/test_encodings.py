@@ -130,7 +130,7 @@ def test_each_sample_has_what_came_before_it_and_nothing_else(log, dataset):
         seen = (before["what"] == event["what"]).sum()
         assert row["what_count_trgt"] == pytest.approx(np.log1p(seen), rel=1e-5)
         share = (before["brand"] == event["brand"]).sum() / (len(before) + 1000)
-        assert row["brand_popularity_trgt"] == pytest.approx(np.log1p(10_000 * share), rel=1e-5)
+        assert row["brand_popularity_trgt"] == pytest.approx(np.log1p(100_000 * share), rel=1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +184,7 @@ def test_a_later_log_gets_what_was_fitted_and_counts_its_days_from_there(
     expected = (shown["sum"] + SMOOTHING * prior) / (shown["size"] + SMOOTHING)
     np.testing.assert_allclose(rows["what_target_trgt"], expected, rtol=1e-5)
     share = log.groupby("brand").size().loc[rows["brand_trgt"]] / (len(log) + 1000)
-    np.testing.assert_allclose(rows["brand_popularity_trgt"], np.log1p(10_000 * share), rtol=1e-5)
+    np.testing.assert_allclose(rows["brand_popularity_trgt"], np.log1p(100_000 * share), rtol=1e-5)
     stored = pq.read_table(later / "test").to_pandas().set_index("who")
     made = FittedWorkflow.load(dataset).samples(later_log, "test").set_index("who")
     for name in ("what_recency_trgt", "brand_recency_trgt"):
