@@ -481,6 +481,7 @@ class TrainableModel(mm.Model):
         done = self.progress.steps if hasattr(self, "progress") else 0
         epoch = int(kwargs.get("initial_epoch", 0))
         callbacks = kwargs.get("callbacks") or ()
+        callbacks = getattr(callbacks, "callbacks", callbacks)  # a CallbackList's
         callbacks = callbacks if isinstance(callbacks, Sequence) else [callbacks]
         self.progress = FitProgress(
             epoch,

@@ -456,13 +456,6 @@ def may_be_empty(channel: str) -> bool:
     return any(channel in c.channels and not c.channels[channel].fewest for c in CONTRACTS.values())
 
 
-def tags_of_channels() -> set[str]:
-    """Return every tag by which some contract reads a column."""
-    channels = [(name, c) for one in CONTRACTS.values() for name, c in one.channels.items()]
-    names = {name for name, _ in channels}
-    return names.union(*(tags.split() for _, c in channels for tags in c.matching_tags))
-
-
 def channels_of(schema: Schema) -> dict[str, list[str]]:
     """Read the channels of the contract that a Merlin schema's tags look like.
 

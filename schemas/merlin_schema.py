@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from ..foundation.exceptions import MerlinSimError, Problem, describe
-from .channels import channels_of, tags_of_channels
+from .channels import channels_of
 from .column_record import from_record, same_column, same_schema, to_record
 from .feature_spec import Chunk, Feature, FeatureSpec
-from .merlin_import import ColumnSchema, Schema, TagSet
+from .merlin_import import ColumnSchema, Schema, Tags, TagSet
 from .natural_translation import facts, ids_start_at_one, natural_schema, natural_spec
 from .spec_file import spec_from_plain
 
@@ -246,18 +246,19 @@ def check_agreement(
 
 
 def free_as_in_spec(schema: Schema, spec: FeatureSpec) -> Schema:
-    """Return the schema without the tags by which a column that the spec leaves out would be read.
+    """Return the schema without CATEGORICAL and CONTINUOUS where they alone give a channel.
 
-    The spec says which channels a column is of. One that it leaves out of every channel may keep in
-    schema.pbtxt what it was before, or what type it is; no model is fed with it.
+    They say of what type a column is. A column that the spec leaves out of every channel may have
+    them, and a model of plain rows would read it.
     """
     in_channels = {name for names in spec.channel_spec.values() for name in names}
-    read_by = tags_of_channels() | {*spec.channel_spec}
+    left_out = {name for names in channels_of(schema).values() for name in names} - in_channels
+    types = {Tags.CATEGORICAL.value, Tags.CONTINUOUS.value}
     columns = []
     for column in schema.column_schemas.values():
-        if column.name not in in_channels:
+        if column.name in left_out:
             record = to_record(column)
-            column = from_record({**record, "tags": sorted({*record["tags"]} - read_by)})
+            column = from_record({**record, "tags": sorted({*record["tags"]} - types)})
         columns.append(column)
     return Schema(columns)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import itertools
 import secrets
 import shutil
 import signal
@@ -135,20 +134,21 @@ class Replica:
     def _wait_until_it_answers(self) -> None:
         end = time.monotonic() + self.options.start_timeout
         idleness = Idleness(self._processes)
-        for turn in itertools.count():
-            if self._is_ending:
-                return
+        look_next = 0.0
+        while not self._is_ending:
             if (code := self.process.ended()) is not None:
                 # What exits says what is wrong, and would say it again; what a signal ends may not.
                 self.is_worth_another = code < 0
                 raise ReplicaError(f"Triton ended {describe_end(code)} before it was ready")
             if self._says_ready():
                 return
-            # Twice a second: to find what they started every process of the machine is read.
-            if turn % 10 == 0 and idleness.lasted(STANDSTILL_SECONDS):
-                raise ReplicaError(
-                    f"Triton did nothing for {STANDSTILL_SECONDS:.0f} s before it was ready"
-                )
+            # Twice a second at most: to find what they started every process here is read.
+            if time.monotonic() >= look_next:
+                look_next = time.monotonic() + 0.5
+                if idleness.lasted(STANDSTILL_SECONDS):
+                    raise ReplicaError(
+                        f"Triton did nothing for {STANDSTILL_SECONDS:.0f} s before it was ready"
+                    )
             if time.monotonic() > end:
                 raise ReplicaError(
                     f"Triton was not ready after {self.options.start_timeout:.0f} s "

@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from merlin_sim.foundation.exceptions import MerlinSimError
-from merlin_sim.schemas.channels import channels_of
 from merlin_sim.schemas.dataset import DatasetDirectory, write_documents
 from merlin_sim.schemas.feature_spec import Chunk, Feature, FeatureSpec
 from merlin_sim.schemas.merlin_import import Schema, Tags
@@ -45,22 +44,6 @@ def test_documents_are_derived_where_they_are_missing_and_written_as_they_are_re
         {"name": "item_id", "value": 50},
         {"name": "cat_id", "value": 7},
     ]
-
-
-@pytest.mark.parametrize("more", [[], [Tags.ITEM], ["target_item_features", Tags.CATEGORICAL]])
-def test_the_spec_alone_says_what_is_fed(directory, more):
-    """A column that the spec takes out of its channels is read no more."""
-    whole = DatasetDirectory.open(directory)
-    tags = [*whole.schema["user_id"].tags, *more]
-    tagged = [replace(c, tags=tags) if c.name == "user_id" else c for c in whole.schema]
-    write_schema(Schema(tagged), directory / "schema.pbtxt")
-    assert "user_features" in channels_of(DatasetDirectory.open(directory).schema)
-    channels = {**whole.spec.channel_spec, "user_features": ()}
-    replace(whole.spec, channel_spec=channels).write(directory / "feature_spec.yaml")
-    dataset = DatasetDirectory.open(directory)
-    assert "user_id" in dataset.schema.column_names
-    fed = channels_of(dataset.schema)
-    assert fed == {name: list(columns) for name, columns in channels.items() if columns}
 
 
 def test_a_bare_schema_and_parquet_open_by_their_tags(directory):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -88,12 +89,21 @@ class StopOnSignal(Callback):
         """Save and end, where any rank was asked to; those who log hear of the step before."""
         if not self.executed.stopped.numpy().any():
             return
-        after = self.progress.callbacks[self.progress.callbacks.index(self) + 1 :]
-        ends = (Checkpoint, Evaluation, MaxSteps, StopOnSignal)
-        others = [other for other in after if not isinstance(other, ends)]
-        tf.keras.callbacks.CallbackList(others).on_train_batch_end(batch, logs)
+        callbacks = self.progress.callbacks
+        for other in callbacks[callbacks.index(self) + 1 :]:
+            if not isinstance(other, (Checkpoint, Evaluation, MaxSteps, StopOnSignal)):
+                takes_tensors = getattr(other, "_supports_tf_logs", False)
+                other.on_train_batch_end(batch, logs if takes_tensors else as_numbers(logs))
         leave(self.model)
 
     def close(self) -> None:
         """See :class:`Callback`."""
         self._open.close()
+
+
+def as_numbers(logs: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return logs as Keras gives them to callbacks that take no tensors."""
+    return {
+        name: value.numpy().item() if tf.is_tensor(value) else value
+        for name, value in (logs or {}).items()
+    }
