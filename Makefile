@@ -17,8 +17,7 @@ DEVICE ?=
 HOROVOD ?=
 READY := .venv/.ready$(if $(DEVICE),-$(DEVICE))$(if $(HOROVOD),-horovod$(HOROVOD))
 BIN := .venv/bin
-# Dozens of processes import the package: what one has compiled the others read.
-PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: setup demo test coverage attack lint format bench bench-records real-data docs package lock clean
 
