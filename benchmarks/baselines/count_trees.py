@@ -4,7 +4,8 @@ Of each feature of the target the trees and the regression read what :class:`His
 model (how often it stands in the newest 10, 30, 100 positions and in all of them, at what share,
 how recently), how often it stands in all that the user did, and what other users' training samples
 say of it: how often it was taken, its share of positives, and how often it followed what the
-history's newest positions hold; of all users, how many days ago it was seen last. They see no id.
+history's newest positions hold; of all users, how many days ago it was seen last and how popular it
+was. They see no id.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Samples(NamedTuple):
     counts: np.ndarray
     known: np.ndarray
     """log(1 + how often the user had the target's features ever), then log(1 + how many days ago
-    anybody had), where the dataset has it."""
+    anybody had) and their popularity as of the sample's time, where the dataset has days."""
 
     def take(self, chosen: np.ndarray) -> Samples:
         """Return some of the samples."""
@@ -64,13 +65,15 @@ def read_samples(dataset: Any, mapping: str) -> Samples:
     from merlin_sim.dataloader.open_loader import open_loader
     from merlin_sim.foundation.ranks import Ranks
     from merlin_sim.models.blocks.history_counts import HistoryCounts
-    from merlin_sim.workflows.feature import LIFETIME, RECENCY, TARGET_SUFFIX
+    from merlin_sim.workflows.feature import LIFETIME, POPULARITY, RECENCY, TARGET_SUFFIX
 
     channels = dataset.channels
     targets, histories = channels["target_item_features"], channels["positive_history"]
     numbers = channels.get("target_item_numerical", [])
     endings = (LIFETIME + TARGET_SUFFIX, f"_{RECENCY}{TARGET_SUFFIX}")
     read = [name for ending in endings for name in numbers if name.endswith(ending)]
+    if read and read[-1].endswith(endings[-1]):  # beside the days, what else changes in time
+        read += [name for name in numbers if name.endswith(f"_{POPULARITY}{TARGET_SUFFIX}")]
     of_ids = channels["user_features"][:1] if dataset.users is None else []
     columns = [*channels["label"], *of_ids, *targets, *read, *histories]
     feed = open_loader(dataset, mapping, columns, ROWS, Ranks())
