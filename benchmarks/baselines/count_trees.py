@@ -51,7 +51,7 @@ class Samples(NamedTuple):
     counts: np.ndarray
     known: np.ndarray
     """log(1 + how often the user had the target's features ever), then log(1 + how many days ago
-    anybody had) and their popularity as of the sample's time, where the dataset has days."""
+    anybody had) and their popularity as of the sample's time, where the dataset has these."""
 
     def take(self, chosen: np.ndarray) -> Samples:
         """Return some of the samples."""
@@ -70,10 +70,9 @@ def read_samples(dataset: Any, mapping: str) -> Samples:
     channels = dataset.channels
     targets, histories = channels["target_item_features"], channels["positive_history"]
     numbers = channels.get("target_item_numerical", [])
-    endings = (LIFETIME + TARGET_SUFFIX, f"_{RECENCY}{TARGET_SUFFIX}")
+    endings = [LIFETIME + TARGET_SUFFIX]
+    endings += [f"_{kind}{TARGET_SUFFIX}" for kind in (RECENCY, POPULARITY)]
     read = [name for ending in endings for name in numbers if name.endswith(ending)]
-    if read and read[-1].endswith(endings[-1]):  # beside the days, what else changes in time
-        read += [name for name in numbers if name.endswith(f"_{POPULARITY}{TARGET_SUFFIX}")]
     of_ids = channels["user_features"][:1] if dataset.users is None else []
     columns = [*channels["label"], *of_ids, *targets, *read, *histories]
     feed = open_loader(dataset, mapping, columns, ROWS, Ranks())
