@@ -40,6 +40,15 @@ def losses_of(results):
     return [entry["total_loss"] for entry in entries(results, "step")]
 
 
+def assert_trains_as_on_the_cpu(on_gpu, dataset, folder, *options):
+    losses = []
+    for hidden in (False, True):
+        words = ("--dataset_dir", dataset, "--results_dir", folder / f"{hidden}", "--seed", "3")
+        on_gpu("train", *words, *options, *(() if hidden else ("--no_tf32",)), hidden=hidden)
+        losses.append(losses_of(folder / f"{hidden}"))
+    assert losses[0] == pytest.approx(losses[1], rel=2e-3)
+
+
 def test_the_doctor_sees_the_gpu(on_gpu):
     said = on_gpu("doctor")
     assert "GPU(s)" in said
@@ -75,28 +84,15 @@ def test_users_train_as_on_the_cpu(on_gpu, users_dataset, tmp_path, candidates):
 @pytest.mark.parametrize("words", OF_HISTORIES, ids=" ".join)
 def test_options_train_as_on_the_cpu(on_gpu, users_dataset, tmp_path, words):
     model, *options = words
-    options = (*options, "--candidates", "8", "--max_steps", "100")
-    losses = []
-    for hidden in (False, True):
-        exact = () if hidden else ("--no_tf32",)
-        results = tmp_path / f"{hidden}"
-        train(on_gpu, users_dataset, results, *options, *exact, model=model, hidden=hidden)
-        losses.append(losses_of(results))
-    assert losses[0] == pytest.approx(losses[1], rel=2e-3)
+    options += ["--model_type", model, *OF_MODEL[model], *STEPS]
+    options += ["--candidates", "8", "--max_steps", "100"]
+    assert_trains_as_on_the_cpu(on_gpu, users_dataset, tmp_path, *options)
 
 
 def test_fitted_numbers_and_counts_train_as_on_the_cpu(on_gpu, counted_dataset, tmp_path):
-    losses = []
-    for hidden in (False, True):
-        results = tmp_path / f"{hidden}"
-        on_gpu(
-            *("train", "--dataset_dir", counted_dataset, "--results_dir", results, "--seed", "3"),
-            *("--preset", "lifelong", "--epochs", "1", *(() if hidden else ("--no_tf32",))),
-            *("--dropout_rate", "0", "--embedding_dim", "4", "--global_batch_size", "64"),
-            hidden=hidden,
-        )
-        losses.append(losses_of(results))
-    assert losses[0] == pytest.approx(losses[1], rel=2e-3)
+    options = ("--preset", "lifelong", "--epochs", "1", "--dropout_rate", "0")
+    options += ("--embedding_dim", "4", "--global_batch_size", "64")
+    assert_trains_as_on_the_cpu(on_gpu, counted_dataset, tmp_path, *options)
 
 
 @pytest.mark.parametrize("options", [(), ("--amp", "--xla")], ids=["FP32", "AMP + XLA"])
@@ -123,18 +119,9 @@ def test_keras_loop_fits_evaluates_and_predicts_as_on_the_cpu(on_gpu, request, s
 @pytest.mark.parametrize("model", ["dlrm", "dcnv2"])
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
 def test_tables_of_clicks_train_as_on_the_cpu(on_gpu, clicks_dataset, tmp_path, model, optimizer):
-    losses = []
-    for hidden in (False, True):
-        results = tmp_path / f"{hidden}"
-        on_gpu(
-            *("train", "--dataset_dir", clicks_dataset, "--results_dir", results, "--seed", "3"),
-            *("--model_type", model, "--embedding_dim", "8", "--bottom_mlp_dims", "16,8"),
-            *("--optimizer", optimizer, "--global_batch_size", "512", "--epochs", "1"),
-            *(() if hidden else ("--no_tf32",)),
-            hidden=hidden,
-        )
-        losses.append(losses_of(results))
-    assert losses[0] == pytest.approx(losses[1], rel=2e-3)
+    options = ("--model_type", model, "--embedding_dim", "8", "--bottom_mlp_dims", "16,8")
+    options += ("--optimizer", optimizer, "--global_batch_size", "512", "--epochs", "1")
+    assert_trains_as_on_the_cpu(on_gpu, clicks_dataset, tmp_path, *options)
 
 
 @pytest.mark.parametrize("options", [("--tf32",), ("--amp",), ("--amp", "--xla"), ("--xla",)])
