@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
+import numpy as np
 import tensorflow as tf
 from merlin.schema import Schema
 
@@ -20,6 +21,7 @@ from .blocks.embeddings.left_padding import LeftPadding
 from .blocks.history_counts import BINS, HistoryCounts, HistorySimilarity
 from .blocks.history_prototypes import HistoryPrototypes
 from .blocks.mlp import HiddenLayers
+from .blocks.number_pieces import NumberPieces
 from .blocks.search.history_split import HistorySplit, SplitHistory
 from .blocks.shapes import as_rows, repeat_candidates, repeat_per_candidate, sizes
 from .composed_model import join_step, weigh_composed_models
@@ -64,6 +66,10 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
         if self.options.history_counts:
             length = self.channels.history_length
             self.counts = HistoryCounts(length, dtype=self._dtype_policy, name="counts")
+        self.pieces: NumberPieces | None = None
+        if self.options.number_pieces is not None:
+            pieces = self.options.number_pieces
+            self.pieces = NumberPieces(pieces, dtype=self._dtype_policy, name="pieces")
         self.similarity: HistorySimilarity | None = None
         if self.options.history_similarity:
             self.similarity = HistorySimilarity(dtype=self._dtype_policy, name="similarity")
@@ -250,8 +256,9 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
         lists = sum(self.embedding.width_of[name] for name in channels.target_lists)
         counts += 0 if self.similarity is None else BINS
         counts += 0 if self.prototypes is None else self.prototypes.attended_dim
-        numbers = channels.numbers_dim((*channels.user_numerical, *channels.target_numerical))
-        return int(counts + lists + numbers)
+        numbers = channels.is_of_vector((*channels.user_numerical, *channels.target_numerical))
+        of_one = 1 if self.pieces is None else self.pieces.pieces
+        return int(counts + lists + sum(1 if of_vector else of_one for of_vector in numbers))
 
     def further(self, features: Features, vectors: Mapping[str, Any]) -> list[tf.Tensor]:
         """Return what the last classifier alone reads of the candidates besides their vectors.
@@ -274,12 +281,21 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
         for name, ids in features.lists.items():
             parts.append(mean_vectors(vectors[name], ids))
         if features.target_numbers is not None:
-            parts.append(tf.cast(features.target_numbers, self.compute_dtype))
+            parts.append(self._read(features.target_numbers, self.channels.target_numerical))
         if features.user_numbers is not None:
-            numbers = tf.cast(features.user_numbers, self.compute_dtype)
+            numbers = self._read(features.user_numbers, self.channels.user_numerical)
             first = next(iter(features.target_item.values()))
             parts.append(repeat_candidates(numbers, sizes(first)[1]))
         return parts
+
+    def _read(self, numbers: tf.Tensor, columns: Sequence[str]) -> tf.Tensor:
+        """Return some columns' numbers as the classifier reads them; vectors are not cut."""
+        if self.pieces is None:
+            return tf.cast(numbers, self.compute_dtype)
+        is_of_vector = np.array(self.channels.is_of_vector(columns))
+        single, others = np.flatnonzero(~is_of_vector), np.flatnonzero(is_of_vector)
+        vectors = tf.cast(tf.gather(numbers, others, axis=-1), self.compute_dtype)
+        return tf.concat([self.pieces(tf.gather(numbers, single, axis=-1)), vectors], axis=-1)
 
     def _count_similar(
         self, similarity: HistorySimilarity, features: Features, vectors: Mapping[str, Any]

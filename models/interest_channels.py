@@ -179,7 +179,12 @@ class Channels:
 
     def numbers_dim(self, columns: Sequence[str]) -> int:
         """Return how many numbers some columns of numbers, and of vectors, have together."""
-        return sum(_width(self.schema[name]) or 1 for name in columns)
+        return len(self.is_of_vector(columns))
+
+    def is_of_vector(self, columns: Sequence[str]) -> list[bool]:
+        """Say of each number of some columns whether it is one of a vector's."""
+        widths = [_width(self.schema[name]) for name in columns]
+        return [width is not None for width in widths for _ in range(width or 1)]
 
     @property
     def histories(self) -> dict[str, int]:

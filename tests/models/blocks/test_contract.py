@@ -22,6 +22,7 @@ from merlin_sim.models.blocks.history_counts import HistoryCounts, HistorySimila
 from merlin_sim.models.blocks.history_prototypes import HistoryPrototypes
 from merlin_sim.models.blocks.interactions import CrossLayers, DotInteraction
 from merlin_sim.models.blocks.mlp import ClassifierMLP, ReLULayers
+from merlin_sim.models.blocks.number_pieces import NumberPieces
 from merlin_sim.models.blocks.recurrence import AuxiliaryNetwork, InterestEvolution
 from merlin_sim.models.blocks.search.attention_units import (
     CollisionAttentionUnit,
@@ -105,6 +106,7 @@ BLOCKS = {
     "STCA": (lambda: StackedCrossAttention(2, 2, 3), attention),
     "counts": (lambda: HistoryCounts(length=5, windows=(2, 3)), counted),
     "similarity": (HistorySimilarity, attention),
+    "number pieces": (lambda: NumberPieces(5), vectors(3, 2)),
     "prototypes": (lambda: HistoryPrototypes(2, heads=2, head_dim=3), summary),
     "auxiliary network": (
         lambda: AuxiliaryNetwork(3, (8, 4)),

@@ -159,6 +159,19 @@ def test_every_one_of_them_counts_and_gets_its_gradient(kind, built_with_numbers
     assert float(tf.norm(tf.convert_to_tensor(gradient))) > 0
 
 
+def test_pieces_are_of_single_numbers_not_of_vectors(make_schema):
+    schema = with_numbers(make_schema())
+    whole, cut = (build_kind("din", schema, number_pieces=n).body for n in (None, 4))
+    assert cut.classified_dim == whole.classified_dim + 2 * (4 - 1)
+    rows = batch_of(3, 2)[1]
+    rows["price"] = tf.fill([6], 4.5)
+    features = cut.features(rows)
+    read = cut.further(features, cut.look_up(features.lists, False))[-2].numpy()
+    assert read.shape == (6, 1, 4 + WIDTH)
+    np.testing.assert_array_equal(read[:, 0, :4], [[1, 0.5, 0, 0]] * 6)
+    np.testing.assert_array_equal(read[:, 0, 4:], rows["look"])
+
+
 @pytest.mark.parametrize("kind", [kind for kind in OPTIONS if "_" not in kind])
 def test_users_x_candidates_get_the_scores_of_their_rows(kind, built_with_numbers):
     """Also where what belongs to the interaction differs between candidates."""
