@@ -35,9 +35,9 @@ from ..schemas.channels import (
 )
 from ..schemas.dataset import DatasetDirectory
 from ..schemas.dataset_files import SECONDS, TAKEN, TIME, VALUE
-from ..schemas.days_since import LOGARITHMS, MOST_DAYS, days_of
 from ..schemas.feature_spec import Feature
 from ..schemas.item_table import COUNT, ID, ItemTable
+from ..schemas.recency import HALF_LIFE, LOGARITHMS, MOST_DAYS, days_of, recent_rows_until
 from ..schemas.users_layout import (
     ENCODING_KINDS,
     POPULARITY_ADDS,
@@ -85,10 +85,14 @@ class InTime:
         """The indices of the times of rows, each of which is one of its id's; int64."""
         return tf.gather(self._keys, rows) - tf.cast(ids, tf.int64) * self._span
 
-    def all_before(self) -> Array:
-        """Count the rows of all ids before each time, by its index: [times + 1]."""
-        time_indices = np.sort(self._keys.numpy() % self._span)
-        return np.searchsorted(time_indices, np.arange(self._span))
+    def rows(self) -> tuple[Array, Array]:
+        """The ids of all rows, and the indices of their times, in this order: [rows] each."""
+        ids, time_indices = np.divmod(self._keys.numpy(), self._span)
+        return ids, time_indices
+
+    def count_at_times(self) -> Array:
+        """Count the rows of all ids at each time, by its index: [times]."""
+        return np.bincount(self.rows()[1], minlength=self._span - 1)
 
     def has_rows(self, ids: tf.Tensor) -> tf.Tensor:
         """Whether ids have any row."""
@@ -132,7 +136,9 @@ class SeenBefore:
     compared_with = COUNTED
     """What samples' times are compared with."""
 
-    def __init__(self, encoding: EncodingOf, in_time: InTime, taken: Array) -> None:
+    def __init__(
+        self, encoding: EncodingOf, in_time: InTime, taken: Array, compared: ComparedTimes | Days
+    ) -> None:
         self.feature = encoding.feature
         self._encoding, self._in_time = encoding, in_time
 
@@ -148,9 +154,9 @@ class SeenBefore:
 class Count(SeenBefore):
     """How often it was shown."""
 
-    def __init__(self, encoding: EncodingOf, in_time: InTime, taken: Array) -> None:
+    def __init__(self, encoding: EncodingOf, in_time: InTime, *of_rows: Any) -> None:
         """Take logarithms on the host, for every device to have the same."""
-        super().__init__(encoding, in_time, taken)
+        super().__init__(encoding, in_time, *of_rows)
         most = int(np.diff(in_time._starts.numpy()).max(initial=0))
         self._logarithms = tf.constant(np.log1p(np.arange(most + 1)), tf.float32)
 
@@ -162,21 +168,65 @@ class Count(SeenBefore):
 class Popularity(SeenBefore):
     """How many of 100,000 rows showed it."""
 
-    def __init__(self, encoding: EncodingOf, in_time: InTime, taken: Array) -> None:
-        super().__init__(encoding, in_time, taken)
-        self._all = tf.constant(in_time.all_before() + POPULARITY_ADDS, tf.float64)
+    def __init__(
+        self, encoding: EncodingOf, in_time: InTime, taken: Array, compared: ComparedTimes | Days
+    ) -> None:
+        super().__init__(encoding, in_time, taken, compared)
+        of_all = np.concatenate([[0], self._count_all(in_time.count_at_times(), compared)])
+        self._all = tf.constant(of_all + POPULARITY_ADDS, tf.float64)
+
+    def _count_all(self, counts: Array, compared: Any) -> Array:
+        """Count the rows of all ids until each time."""
+        return np.cumsum(counts)
+
+    def _count(self, ids: tf.Tensor, time_index: tf.Tensor, rows: Rows) -> tf.Tensor:
+        start, stop = rows
+        return tf.cast(stop - start, tf.float64)
 
     def _made(self, ids: tf.Tensor, time_index: tf.Tensor, rows: Rows) -> tf.Tensor:
-        start, stop = rows
-        share = POPULARITY_OF * tf.cast(stop - start, tf.float64) / tf.gather(self._all, time_index)
+        count = self._count(ids, time_index, rows)
+        share = POPULARITY_OF * count / tf.gather(self._all, time_index)
         return tf.cast(tf.math.log1p(share), tf.float32)
+
+
+class RecentPopularity(Popularity):
+    """As popularity, of rows that weigh half of those a week newer.
+
+    It is as of the newest row before a sample: all rows lose weight alike after that.
+    """
+
+    def __init__(
+        self, encoding: EncodingOf, in_time: InTime, taken: Array, compared: ComparedTimes
+    ) -> None:
+        super().__init__(encoding, in_time, taken, compared)
+        ids, at = in_time.rows()
+        counts = recent_rows_until(ids, compared.times[at], np.ones(len(ids)))
+        self._until_row = tf.constant(np.append(counts, 0.0), tf.float64)
+        weeks = (compared.times - compared.times[0]) / HALF_LIFE
+        self._weeks, self._weeks_of_row = (
+            tf.constant(of_which, tf.float64) for of_which in (weeks, np.append(weeks[at], 0.0))
+        )
+
+    def _count_all(self, counts: Array, compared: ComparedTimes) -> Array:
+        of_all: Array = recent_rows_until(np.zeros(len(counts)), compared.times, counts)
+        return of_all
+
+    def _count(self, ids: tf.Tensor, time_index: tf.Tensor, rows: Rows) -> tf.Tensor:
+        start, stop = rows
+        row = tf.maximum(stop - 1, 0)
+        newest = tf.gather(self._weeks, tf.maximum(time_index - 1, 0))
+        passed = newest - tf.gather(self._weeks_of_row, row)
+        count = tf.gather(self._until_row, row) * tf.pow(tf.constant(0.5, tf.float64), passed)
+        return tf.where(stop > start, count, tf.zeros_like(count))
 
 
 class Share(SeenBefore):
     """The share of its rows that were taken."""
 
-    def __init__(self, encoding: EncodingOf, in_time: InTime, taken: Array) -> None:
-        super().__init__(encoding, in_time, taken)
+    def __init__(
+        self, encoding: EncodingOf, in_time: InTime, taken: Array, compared: ComparedTimes | Days
+    ) -> None:
+        super().__init__(encoding, in_time, taken, compared)
         self._taken = tf.constant(np.concatenate([[0], np.cumsum(taken)]), tf.float64)
 
     def _made(self, ids: tf.Tensor, time_index: tf.Tensor, rows: Rows) -> tf.Tensor:
@@ -193,8 +243,8 @@ class DaysSince(SeenBefore):
 
     compared_with = DAY
 
-    def __init__(self, encoding: EncodingOf, in_time: InTime, taken: Array) -> None:
-        super().__init__(encoding, in_time, taken)
+    def __init__(self, encoding: EncodingOf, in_time: InTime, *of_rows: Any) -> None:
+        super().__init__(encoding, in_time, *of_rows)
         self._logarithms = tf.constant(LOGARITHMS)
 
     def _made(self, ids: tf.Tensor, time_index: tf.Tensor, rows: Rows) -> tf.Tensor:
@@ -204,7 +254,9 @@ class DaysSince(SeenBefore):
         return tf.gather(self._logarithms, tf.where(stop > start, days, MOST_DAYS))
 
 
-ENCODINGS = dict(zip(ENCODING_KINDS, (Count, Popularity, DaysSince, Share), strict=True))
+ENCODINGS: dict[str, type[SeenBefore]] = dict(
+    zip(ENCODING_KINDS, (Count, Popularity, DaysSince, RecentPopularity, Share), strict=True)
+)
 """What makes the number of each kind."""
 
 
@@ -277,20 +329,21 @@ def read_events(
     features = {encoding.events: encoding.feature for encoding in encodings.values()}
     columns = [ID, SECONDS, TAKEN]
     tables = {n: _read(directory / n, columns, last_ids[f]) for n, f in features.items()}
-    times = np.unique(np.concatenate([np.asarray(table[SECONDS]) for table in tables.values()]))
+    seconds = np.unique(np.concatenate([np.asarray(table[SECONDS]) for table in tables.values()]))
     kinds = {name: ENCODINGS[encoding.kind] for name, encoding in encodings.items()}
     compared: dict[str, ComparedTimes | Days] = {
-        COUNTED: ComparedTimes(times, "left"),
-        DAY: Days(*days_of(times[[0, -1]]).tolist()),
+        COUNTED: ComparedTimes(seconds, "left"),
+        DAY: Days(*days_of(seconds[[0, -1]]).tolist()),
     }
     rows: dict[tuple[str, str], tuple[InTime, Array]] = {}
     found: dict[str, SeenBefore] = {}
     for name, encoding in encodings.items():
+        times = compared[kinds[name].compared_with]
         key = encoding.events, kinds[name].compared_with
         if key not in rows:
             last = last_ids[encoding.feature]
-            rows[key] = _in_time(tables[encoding.events], compared[kinds[name].compared_with], last)
-        found[name] = kinds[name](encoding, *rows[key])
+            rows[key] = _in_time(tables[encoding.events], times, last)
+        found[name] = kinds[name](encoding, *rows[key], times)
     return {kind.compared_with: compared[kind.compared_with] for kind in kinds.values()}, found
 
 

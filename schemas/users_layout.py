@@ -61,7 +61,7 @@ MAY_BE_MISSING = {
     CROSSES, ENCODINGS, LIFETIME_COUNTS,
 }  # fmt: skip
 COLUMN, UNIT = "column", "unit"
-ENCODING_KINDS = ("count", "popularity", "recency", "target")
+ENCODING_KINDS = ("count", "popularity", "recency", "recent_popularity", "target")
 POPULARITY_OF, POPULARITY_ADDS = 100_000.0, 1000.0
 """Rows of which a popularity says how many showed something, and rows added to those before a
 sample."""
@@ -92,6 +92,7 @@ class EncodingOf:
     kind: str
     """``count``: log(1 + how often it was shown). ``popularity``: log(1 + how many of 100,000
     rows showed it). ``recency``: log(1 + whole days since it was last shown on an earlier day).
+    ``recent_popularity``: as popularity, of rows that weigh half of those a week newer.
     ``target``: the share of those that were taken, with ``smoothing`` more at the share ``prior``.
     """
     events: str

@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..foundation.requests import RequestError, check_storable, refuse_all
-from ..schemas.days_since import NEVER, SECONDS_OF_DAY, days_of, log_days_since
 from ..schemas.item_table import ItemTable
+from ..schemas.recency import NEVER, SECONDS_OF_DAY, days_of, log_days_since
 from ..workflows.feature import (
     INTERACTION,
     ITEM,

@@ -249,11 +249,7 @@ class BehaviourColumns:
     def needs_unit(self) -> bool:
         """Whether something is made of the timestamp that needs more than its order."""
         features = self.features
-        return (
-            features.time_intervals is not None
-            or features.reads_days
-            or self.timestamp in features.columns
-        )
+        return features.needs_unit or self.timestamp in features.columns
 
     @property
     def of_interactions(self) -> tuple[str, ...]:

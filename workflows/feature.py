@@ -172,7 +172,7 @@ class Cross:
     buckets: int
 
 
-COUNT, POPULARITY, RECENCY, TARGET = ENCODINGS = ENCODING_KINDS
+COUNT, POPULARITY, RECENCY, RECENT_POPULARITY, TARGET = ENCODINGS = ENCODING_KINDS
 
 
 @dataclass(frozen=True)
@@ -184,6 +184,7 @@ class Encoding:
     kinds: tuple[str, ...]
     """``count``: log(1 + how often it was seen); ``popularity``: log(1 + how many of 100,000
     rows showed it); ``recency``: log(1 + whole days since it was last seen on an earlier day);
+    ``recent_popularity``: as popularity, of rows that weigh half of those a week newer;
     ``target``: at what share it was taken."""
 
     @property
@@ -304,6 +305,12 @@ class FeatureSet:
     def reads_days(self) -> bool:
         """Whether any number is made of a sample's day."""
         return any(encoding.days for encoding in self.encodings)
+
+    @property
+    def needs_unit(self) -> bool:
+        """Whether anything is made of how much time passes, rather than of an order."""
+        recent = any(RECENT_POPULARITY in encoding.kinds for encoding in self.encodings)
+        return self.reads_days or recent or self.time_intervals is not None
 
     @property
     def needs_seconds(self) -> bool:

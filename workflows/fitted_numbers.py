@@ -25,6 +25,7 @@ from .feature import (
     COUNT,
     FILLING,
     POPULARITY,
+    RECENT_POPULARITY,
     TARGET,
     AnyFeature,
     Cross,
@@ -81,9 +82,17 @@ class FittedNumbers:
                     ) from error
 
     def encode(
-        self, encoding: Encoding, smoothing: float, shown: Any, taken: Any, rows: int = 0
+        self,
+        encoding: Encoding,
+        smoothing: float,
+        shown: Any,
+        taken: Any,
+        rows: int = 0,
+        recent: Any = None,
     ) -> dict[str, Any]:
         """Make numbers of how often keys were seen and taken; ``rows`` are those of all keys.
+
+        ``recent``, where it is asked for, are the recent rows of every key, and of all keys.
 
         >>> encoding = Encoding("brand", ("count", "target"))
         >>> seen = np.array([0, 6]), np.array([0, 3])
@@ -94,9 +103,13 @@ class FittedNumbers:
         seen = np.asarray(shown + smoothing, np.float64)
         share = np.full(len(seen), self.prior)
         np.divide(taken + smoothing * self.prior, seen, out=share, where=np.asarray(shown) > 0)
-        of_rows = POPULARITY_OF / (rows + POPULARITY_ADDS)
-        popularity = np.log1p(of_rows * np.asarray(shown, np.float64))
-        made = {COUNT: np.log1p(shown), POPULARITY: popularity, TARGET: share}
+        of_key, of_all = (np.zeros(len(seen)), 0.0) if recent is None else recent
+        made = {
+            COUNT: np.log1p(shown),
+            POPULARITY: popularity(shown, rows),
+            RECENT_POPULARITY: popularity(of_key, of_all),
+            TARGET: share,
+        }
         return {name: made[kind].astype(np.float32) for name, kind in encoding.totals.items()}
 
     def values(self, number: Number, values: Any) -> npt.NDArray[np.float64]:
@@ -166,6 +179,12 @@ class FittedNumbers:
             return [getattr(nvt.ops, operator.name)(**operator.arguments) for operator in stated]
         known = self.operators[number.name]
         return known[:-1] if number.buckets is not None else known
+
+
+def popularity(shown: Any, rows: float) -> npt.NDArray[np.float64]:
+    """Return log(1 + how many of 100,000 rows show a key) of how many of ``rows`` rows do."""
+    of_rows = POPULARITY_OF / (rows + POPULARITY_ADDS)
+    return np.asarray(np.log1p(of_rows * np.asarray(shown, np.float64)))
 
 
 NOTHING_LEARNED = FittedNumbers()

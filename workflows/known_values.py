@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..schemas.dataset_files import SECONDS, TAKEN, TIME, VALUE
-from ..schemas.days_since import NEVER
 from ..schemas.item_table import ID
+from ..schemas.recency import NEVER
 from .feature import FeatureSet, Time
 from .frames import arrow_lists
 from .parquet_files import write_table

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..foundation.exceptions import MerlinSimError
-from ..schemas.days_since import LAST_DAY, NEVER
 from ..schemas.item_table import COUNT, ID, KEY, ItemTable, read_vocabulary
 from ..schemas.parquet import is_list, read_footer, type_in_words
+from ..schemas.recency import LAST_DAY, NEVER
 from .behaviour_columns import BehaviourColumns
 from .feature import ITEM
 from .parquet_files import write_table

@@ -4,8 +4,8 @@ Of each feature of the target the trees and the regression read what :class:`His
 model (how often it stands in the newest 10, 30, 100 positions and in all of them, at what share,
 how recently), how often it stands in all that the user did, and what other users' training samples
 say of it: how often it was taken, its share of positives, and how often it followed what the
-history's newest positions hold; of all users, how many days ago it was seen last and how popular it
-was. They see no id.
+history's newest positions hold; of all users, how many days ago it was seen last, and how popular
+it was, in all and of late. They see no id.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class Samples(NamedTuple):
     counts: np.ndarray
     known: np.ndarray
     """log(1 + how often the user had the target's features ever), then log(1 + how many days ago
-    anybody had) and their popularity as of the sample's time, where the dataset has these."""
+    anybody had), their popularity and recent popularity as of the sample's time, where the dataset
+    has these."""
 
     def take(self, chosen: np.ndarray) -> Samples:
         """Return some of the samples."""
@@ -65,13 +66,19 @@ def read_samples(dataset: Any, mapping: str) -> Samples:
     from merlin_sim.dataloader.open_loader import open_loader
     from merlin_sim.foundation.ranks import Ranks
     from merlin_sim.models.blocks.history_counts import HistoryCounts
-    from merlin_sim.workflows.feature import LIFETIME, POPULARITY, RECENCY, TARGET_SUFFIX
+    from merlin_sim.workflows.feature import (
+        LIFETIME,
+        POPULARITY,
+        RECENCY,
+        RECENT_POPULARITY,
+        TARGET_SUFFIX,
+    )
 
     channels = dataset.channels
     targets, histories = channels["target_item_features"], channels["positive_history"]
     numbers = channels.get("target_item_numerical", [])
     endings = [LIFETIME + TARGET_SUFFIX]
-    endings += [f"_{kind}{TARGET_SUFFIX}" for kind in (RECENCY, POPULARITY)]
+    endings += [f"_{kind}{TARGET_SUFFIX}" for kind in (RECENCY, POPULARITY, RECENT_POPULARITY)]
     read = [name for ending in endings for name in numbers if name.endswith(ending)]
     of_ids = channels["user_features"][:1] if dataset.users is None else []
     columns = [*channels["label"], *of_ids, *targets, *read, *histories]

@@ -153,7 +153,10 @@ def write_log(name: str, command: Command, folder: Path) -> Path:
 def make_dataset(
     name: str, length: int, more: Collection[str], command: Command, folder: Path
 ) -> Path:
-    """Go from a log to a dataset of users, once; ``more`` names counts, or counts and recency."""
+    """Go from a log to a dataset of users, once; ``more`` names counts, or counts and recency.
+
+    With recency comes, where negatives are drawn by popularity, what is popular of late.
+    """
     path, log = folder / "-".join([name, str(length), *more]), LOGS[name]
     if path.exists():
         return path
@@ -164,7 +167,8 @@ def make_dataset(
     words += ["--item_feature_columns", ",".join(columns), "--layout", "users"]
     described = dict(log.described)
     if RECENCY in more:
-        kinds = ["count", "target"] if "--label_column" in log.options else ["popularity"]
+        labelled = "--label_column" in log.options
+        kinds = ["count", "target"] if labelled else ["popularity", "recent_popularity"]
         described["encodings"] = dict.fromkeys((log.item, *log.features), [*kinds, RECENCY])
     if described:
         file = folder / f"{path.name}.yaml"

@@ -43,7 +43,8 @@ smoothing: 3
 lifetime_counts: [shelf]
 """
 COUNTS = FEATURES.replace(
-    "[count, target]\n  brand: [target, recency]", "[count, popularity, recency]"
+    "[count, target]\n  brand: [target, recency]",
+    "[count, popularity, recency, recent_popularity]",
 )
 COUNTS = COUNTS.replace("[shelf]", "[what, brand]")
 KINDS = {

@@ -112,7 +112,8 @@ def counted_dataset(tmp_path_factory):
     }
     pd.DataFrame(log).to_parquet(directory / "log.parquet")
     (directory / "features.yaml").write_text(
-        "encodings:\n  item: [count, popularity, recency]\nlifetime_counts: [item]\n"
+        "encodings: {item: [count, popularity, recency, recent_popularity]}\n"
+        "lifetime_counts: [item]\n"
     )
     _merlin_sim(
         *("preprocess", "log", directory / "log.parquet", "--output_path", directory / "dataset"),

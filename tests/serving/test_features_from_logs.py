@@ -31,7 +31,7 @@ from merlin_sim.serving.triton.export import export_model
 
 pytestmark = pytest.mark.slow
 FEATURES = """
-encodings: {what: [count, recency], brand: [count, popularity, target, recency]}
+encodings: {what: [count, recency], brand: [count, popularity, target, recency, recent_popularity]}
 smoothing: 3
 features:
   place: {type: number, of: interaction, operators: [LogOp], lags: [1]}
@@ -40,7 +40,7 @@ features:
   price: {type: number, of: item, operators: [LogOp], buckets: 3}
 """
 CONTEXT = {"place": 2, "place_lag_1": 1, "wait": 3, "wait_lag_1": 5}
-RECENCIES = ["what_recency_trgt", "brand_recency_trgt"]
+RECENCIES = ["what_recency_trgt", "brand_recency_trgt", "brand_recent_popularity_trgt"]
 LONG_AGO = np.log1p(3650)
 
 

@@ -168,6 +168,9 @@ class ItemTableFitter:
     days: Mapping[str, Array] = field(default_factory=dict)
     """By column whose recency is encoded: of each of its keys the last two days of a log, [keys +
     1, 2]; none before its rows were written."""
+    recent: Mapping[str, Array] = field(default_factory=dict)
+    """By column whose recent popularity is encoded: the recent rows of each of its keys, likewise,
+    [keys + 1]; of id 0 those of none."""
     grows: bool = False
     """Whether ``fit`` goes on from what is known: items keep what new rows do not say of them."""
     kept: Mapping[str, Array] = field(default_factory=dict)
@@ -239,7 +242,9 @@ class ItemTableFitter:
             shown, taken = (np.bincount(ids, of_item)[ids] for of_item in counts)
             of_all = int(counts[0][ids > 0].sum())
             smoothing = columns.features.smoothing
-            numbers = self.fitted.encode(encoding, smoothing, shown, taken, of_all)
+            recent = self.recent.get(encoding.column)
+            recently = None if recent is None else (recent[ids], float(recent[1:].sum()))
+            numbers = self.fitted.encode(encoding, smoothing, shown, taken, of_all, recently)
             if encoding.column in self.days:
                 numbers |= dict(zip(encoding.days, self.days[encoding.column][ids].T, strict=True))
             found |= {name: pa.array(column).take(indices) for name, column in numbers.items()}

@@ -27,14 +27,14 @@ from ...foundation.files import whole_file
 from ...foundation.process_wide import quiet_merlin
 from ...foundation.progress import Reporter, Silence
 from ...schemas.dataset import DatasetDirectory, natural_order, write_documents
-from ...schemas.days_since import NEVER, SECONDS_OF_DAY, days_of
 from ...schemas.feature_spec import FeatureSpec
 from ...schemas.item_table import ID
 from ...schemas.merlin_schema import to_merlin_schema
+from ...schemas.recency import NEVER, SECONDS_OF_DAY, days_of, recent_rows
 from ...schemas.users_layout import JOINS, POSITIVE, SAMPLE, USERS, UsersLayout
 from ..behaviour_columns import BehaviourColumns
 from ..dataset_spec import EVENTS, ITEM_CHANGES, users_spec
-from ..feature import Number
+from ..feature import RECENT_POPULARITY, Encoding, Number
 from ..fitted_numbers import FittedNumbers
 from ..frames import frame_to_arrow, lists_of_arrow
 from ..known_values import ItemValues, last_days, write_events
@@ -293,16 +293,23 @@ class DatasetWriter:
                 else:
                     ids = ids[items]
             write_events(self.directory / EVENTS / f"{name}.parquet", ids, seconds, taken)
-            if encoding.days:
-                self._keep_days(name, ids, seconds)
+            self._keep_newest(encoding, ids, seconds)
 
-    def _keep_days(self, name: str, ids: Array, seconds: Array) -> None:
-        """Keep the last two days of each key, of rows that test too: a later log begins there."""
-        group = self.group
-        days = last_days(ids, days_of(seconds), group.sizes[name] + 1)
-        until = float(seconds.max(initial=group.items.fitted.counted_until or 0.0))
-        fitted = replace(group.items.fitted, counted_until=until)
-        group.items = replace(group.items, fitted=fitted, days={**group.items.days, name: days})
+    def _keep_newest(self, encoding: Encoding, ids: Array, seconds: Array) -> None:
+        """Keep the last two days of each key, and its recent rows, where they are encoded.
+
+        They are of rows that test too: a later log begins there.
+        """
+        items, size = self.group.items, self.group.sizes[encoding.column] + 1
+        days, recent = dict(items.days), dict(items.recent)
+        if encoding.days:
+            days[encoding.column] = last_days(ids, days_of(seconds), size)
+        if RECENT_POPULARITY in encoding.kinds:
+            recent[encoding.column] = recent_rows(ids, seconds, size)
+        if encoding.days or RECENT_POPULARITY in encoding.kinds:
+            until = float(seconds.max(initial=items.fitted.counted_until or 0.0))
+            fitted = replace(items.fitted, counted_until=until)
+            self.group.items = replace(items, fitted=fitted, days=days, recent=recent)
 
     def _write_last_days(self) -> None:
         """Write, of each key whose recency is encoded, the last two days of the fitted log."""

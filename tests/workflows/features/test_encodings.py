@@ -14,7 +14,7 @@ from stored_samples import keys_of
 
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.schemas.dataset import DatasetDirectory
-from merlin_sim.schemas.days_since import NEVER
+from merlin_sim.schemas.recency import NEVER
 from merlin_sim.workflows.known_values import last_days
 from merlin_sim.workflows.preprocess.fitted import FittedWorkflow
 
@@ -26,7 +26,7 @@ LASTS = 1_200_000
 FEATURES = """
 encodings:
   what: [count, recency, target]
-  brand: [popularity, target, recency]
+  brand: [popularity, target, recency, recent_popularity]
 smoothing: 5
 features:
   row: {type: number, of: interaction}
@@ -96,6 +96,13 @@ def log_days(log, name, key, when):
     return np.log1p(3650 if earlier.empty else when // 86_400 - earlier.max())
 
 
+def recent_popularity(before, brand):
+    """What it should be of a brand after some rows: a row weighs half of one a week newer."""
+    weights = 0.5 ** ((before["when"].max() - before["when"]) / (7 * 86_400))
+    share = weights[before["brand"] == brand].sum() / (weights.sum() + 1000)
+    return pytest.approx(np.log1p(100_000 * share), rel=1e-5)
+
+
 def auc(labels, scores):
     order = pd.Series(scores).rank()
     ones = labels == 1
@@ -131,6 +138,8 @@ def test_each_sample_has_what_came_before_it_and_nothing_else(log, dataset):
         assert row["what_count_trgt"] == pytest.approx(np.log1p(seen), rel=1e-5)
         share = (before["brand"] == event["brand"]).sum() / (len(before) + 1000)
         assert row["brand_popularity_trgt"] == pytest.approx(np.log1p(100_000 * share), rel=1e-5)
+        recent = recent_popularity(before, event["brand"])
+        assert row["brand_recent_popularity_trgt"] == recent
 
 
 @pytest.fixture(scope="module")
@@ -185,9 +194,12 @@ def test_a_later_log_gets_what_was_fitted_and_counts_its_days_from_there(
     np.testing.assert_allclose(rows["what_target_trgt"], expected, rtol=1e-5)
     share = log.groupby("brand").size().loc[rows["brand_trgt"]] / (len(log) + 1000)
     np.testing.assert_allclose(rows["brand_popularity_trgt"], np.log1p(100_000 * share), rtol=1e-5)
+    for row in rows[:50].to_dict("records"):
+        recent = recent_popularity(log, row["brand_trgt"])
+        assert row["brand_recent_popularity_trgt"] == recent
     stored = pq.read_table(later / "test").to_pandas().set_index("who")
     made = FittedWorkflow.load(dataset).samples(later_log, "test").set_index("who")
-    for name in ("what_recency_trgt", "brand_recency_trgt"):
+    for name in ("what_recency_trgt", "brand_recency_trgt", "brand_recent_popularity_trgt"):
         np.testing.assert_array_equal(made.loc[stored.index, name], stored[name])
 
 
@@ -229,7 +241,10 @@ def test_equal_pairs_have_one_cross_and_other_pairs_hardly_ever(dataset):
     [
         ("encodings: {what: [target]}", "yaml: .*'target' needs a column of labels"),
         ("encodings: {who: [count]}", "yaml: encodings.who: expected the item"),
-        ("encodings: {what: [mean]}", "expected a list of count, popularity, recency, target"),
+        (
+            "encodings: {what: [mean]}",
+            "expected a list of count, popularity, recency, recent_popularity, target",
+        ),
         (
             "features: {what_last_day: {type: category, of: item}}\nencodings: {what: [recency]}",
             "yaml: .*different from",
@@ -278,6 +293,7 @@ def test_a_brand_that_first_stands_in_a_row_that_tests_has_no_numbers(log, run):
     row = raw_rows(stored, "test").set_index("who").loc[log.loc[which, "who"]]
     assert row["what_trgt"] == log.loc[which, "what"] and np.isnan(row["brand_trgt"])
     assert row["brand_popularity_trgt"] == 0
+    assert row["brand_recent_popularity_trgt"] == 0
     assert row["brand_recency_trgt"] == pytest.approx(np.log1p(3650), rel=1e-6)
     table = pd.read_parquet(stored / "categories/what.parquet").set_index("key")
     for key, days in (log["when"] // 86_400).groupby(log["what"]):

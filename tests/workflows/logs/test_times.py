@@ -140,7 +140,12 @@ def test_dates_beyond_what_nanoseconds_hold_are_refused(run):
 
 @pytest.mark.parametrize(
     ("kind", "features"),
-    [("parquet", INTERVALS), ("csv", HOURS % ""), ("csv", "encodings: {what: [recency]}")],
+    [
+        ("parquet", INTERVALS),
+        ("csv", HOURS % ""),
+        ("csv", "encodings: {what: [recency]}"),
+        ("csv", "encodings: {what: [recent_popularity]}"),
+    ],
 )
 def test_a_feature_of_times_needs_more_than_an_order(kind, features, run):
     log = some_log().assign(when=np.arange(200))
