@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 COUNTS, RECENCY = "counts", "recency"
 """In a model's name: it reads the dataset of `preprocess log --counts`; and the days since what
-belongs to the target was last seen, where times are dates."""
+belongs to the target was last seen, where times are dates, with its recent popularity."""
 
 
 class Model(NamedTuple):
@@ -23,6 +23,11 @@ LIFELONG = {"history_counts": True, "attention_sums": True}
 MODELS = {
     "preset lifelong, counts": Model("--preset lifelong", "sim", LIFELONG),
     "preset lifelong, counts, recency": Model("--preset lifelong", "sim", LIFELONG),
+    "preset lifelong, counts, recency, pieces, one loss": Model(
+        "--preset lifelong --number_pieces 24 --stage_one false --auxiliary_loss false",
+        "sim",
+        LIFELONG,
+    ),
     "preset lifelong": Model("--preset lifelong", "sim", LIFELONG),
     "SIM": Model("--model_type sim", "sim", {}),
     "DIN": Model("--model_type din", "din", {}),
@@ -47,5 +52,5 @@ TRAINED = [TREES, TREES_OF_RECENCY, REGRESSION, *MODELS, *FUXICTR]
 RULES = "rules"
 """All that need no training, the oracle too."""
 ORACLE = "oracle: the probability that made the label"
-FIRST = [RULES, TREES, TREES_OF_RECENCY, REGRESSION, *list(MODELS)[:6]]
+FIRST = [RULES, TREES, TREES_OF_RECENCY, REGRESSION, *list(MODELS)[:7]]
 """What tells most, which is run first."""
