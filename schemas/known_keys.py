@@ -20,12 +20,11 @@ from ..foundation.exceptions import MerlinSimError
 from ..foundation.files import read_json
 from .channels import tag_names
 from .fitted_record import fitted_features
+from .layout_names import CATEGORIES, WORKFLOW_FILE
 
 if TYPE_CHECKING:
     from merlin.schema import ColumnSchema, Schema
 
-CATEGORIES = "categories"
-WORKFLOW = "workflow.json"
 FITTED = "fitted"
 """What stands in a note, besides the domains, for the fitted numbers of a workflow."""
 
@@ -75,7 +74,7 @@ def note_ids(schema: Schema, directory: Path) -> IdsNote:
         keys = read_keys(directory, domain)
         count = 0 if keys is None else len(keys)
         domains[domain] = KnownKeys(largest, count, None if keys is None else digest_of_keys(keys))
-    return IdsNote(domains, _fitted(directory / WORKFLOW))
+    return IdsNote(domains, _fitted(directory / WORKFLOW_FILE))
 
 
 def other_meanings(note: IdsNote, schema: Schema, directory: Path) -> list[str]:
@@ -106,8 +105,8 @@ def other_meanings(note: IdsNote, schema: Schema, directory: Path) -> list[str]:
                 f"{domain}: the first {known.keys:,} keys of {file} should be those that are "
                 "known, in their order. Received: others"
             )
-    if note.fitted != _fitted(directory / WORKFLOW):
-        problems.append(f"{WORKFLOW}: numbers and crosses of features were fitted otherwise")
+    if note.fitted != _fitted(directory / WORKFLOW_FILE):
+        problems.append(f"{WORKFLOW_FILE}: numbers and crosses of features were fitted otherwise")
     return problems
 
 

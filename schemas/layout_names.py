@@ -1,4 +1,4 @@
-"""The names of the published parquet layout, or others instead.
+"""Names within a dataset directory; those of the published parquet layout, or others instead.
 
 Nothing heavy is imported here: the command line needs them for its help.
 """
@@ -11,13 +11,18 @@ from pathlib import PurePosixPath
 from ..foundation.exceptions import MerlinSimError
 from . import METADATA_FILE
 
+TRAIN, VALIDATION, TEST = "train", "validation", "test"
+"""Mappings: what trains, what a run is judged by while it trains, what tests."""
+CATEGORIES, WORKFLOW_FILE = "categories", "workflow.json"
+"""The folder of vocabularies, and the fitted workflow; in a servable too."""
+
 
 @dataclass(frozen=True)
 class LayoutNames:
     """Names within the directory; by default the published ones."""
 
-    train: str = "train"
-    test: str = "test"
+    train: str = TRAIN
+    test: str = TEST
     """The directories of parquet files."""
     metadata: str = METADATA_FILE
     """The file of cardinalities."""
@@ -39,7 +44,7 @@ class LayoutNames:
     @property
     def directories(self) -> dict[str, str]:
         """Mapping -> its directory."""
-        return {"train": self.train, "test": self.test}
+        return {TRAIN: self.train, TEST: self.test}
 
 
 PUBLISHED = LayoutNames()

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING
 from ..foundation.exceptions import DatasetWarning, KeyPath, Problem, format_key_path
 from .channels import NEGATIVE_HISTORY, POSITIVE_HISTORY
 from .feature_spec import FeatureSpec
+from .layout_names import CATEGORIES, TRAIN
 from .users_layout import USERS
 
 if TYPE_CHECKING:
     from .merlin_import import Schema
-
-TRAIN = "train"
 
 
 @dataclass(frozen=True)
@@ -127,7 +126,7 @@ def warn_of_likely_mistakes(spec: FeatureSpec, directory: Path | None) -> None:
 
 def warn_of_other_vocabularies(schema: Schema, directory: Path) -> None:
     """Warn (:class:`DatasetWarning`) where a table has other rows than its vocabulary has keys."""
-    from .known_keys import CATEGORIES, largest_ids
+    from .known_keys import largest_ids
 
     for domain, largest in largest_ids(schema).items():
         file = directory / CATEGORIES / f"{domain}.parquet"

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from ..foundation.requests import RequestError, check_storable, missing_keys, refuse_all
 from ..schemas.channels import UNITS_OF_INTERVALS
+from ..schemas.layout_names import CATEGORIES
 from ..workflows.criteo.criteo_columns import LEAST_NUMBER, LOGARITHMS, model_number
 from ..workflows.vocabularies import Vocabularies
 from .event import (
@@ -43,7 +44,7 @@ from .lookups import (
     read_workflow,
 )
 from .numbers import NumberEncoder, PlainNumbers, WorkflowNumbers
-from .servable import CATEGORIES, Servable, ServedColumn, SummaryNote
+from .servable import Servable, ServedColumn, SummaryNote
 
 Ids = dict[str, npt.NDArray[np.generic]]
 KEPT_FROM = 100

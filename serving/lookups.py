@@ -19,11 +19,11 @@ from ..foundation.files import read_json
 from ..foundation.requests import RequestError, check_storable
 from ..schemas.fitted_record import histories_record
 from ..schemas.item_table import ID, KEY, ItemTable
+from ..schemas.layout_names import WORKFLOW_FILE
 from ..workflows.feature import LEVELS, FeatureSet, Number
 from ..workflows.fitted_numbers import FittedNumbers, expected_of
 from ..workflows.preprocess.fitted import read_fitted_features
 from ..workflows.raw_values import category_of, numbers_of
-from .servable import WORKFLOW
 
 UNSEEN = 0
 """The id of a key that was not there when the workflow was fitted."""
@@ -134,7 +134,7 @@ def read_workflow(directory: Path) -> tuple[FeatureSet, FittedNumbers, str] | No
 
     None where it has no such features. Refuses a number that is made of more than a request has.
     """
-    path = directory / WORKFLOW
+    path = directory / WORKFLOW_FILE
     if not path.exists():
         return None
     if histories_record(read_json(path, "JSON, a fitted workflow")) is None:

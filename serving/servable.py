@@ -34,6 +34,7 @@ from ..schemas.channels import (
 )
 from ..schemas.feature_spec import FeatureSpec
 from ..schemas.known_keys import IdsNote, note_ids
+from ..schemas.layout_names import CATEGORIES
 from ..schemas.schema_file import read_schema
 from ..schemas.spec_file import read_spec
 from ..workflows.criteo.criteo_columns import LOGARITHMS
@@ -299,8 +300,6 @@ def _column(column: ColumnSchema) -> ServedColumn:
 
 MODEL = "model"
 
-CATEGORIES = "categories"
-WORKFLOW = "workflow.json"
 SCORE = "score"
 """Name of the model's output: the click probability, [rows, 1], float32."""
 PLAIN_SIGNATURE = "serving_default"

@@ -25,6 +25,8 @@ from ..foundation.exceptions import MerlinSimError
 from ..foundation.files import writing
 from ..foundation.progress import StepsLine, steps_line
 
+LOG, EVALUATION, RUN_METADATA = "log.json", "evaluation.json", "run.json"
+"""Files of a results directory."""
 JSON, DLLOGGER = LOG_FORMATS = ("json", "dllogger")
 
 Entry = dict[str, Any]
@@ -124,7 +126,7 @@ class RunLog:
     def __init__(
         self,
         results_dir: Path | None,
-        filename: str = "log.json",
+        filename: str = LOG,
         tensorboard: bool = False,
         append: bool = False,
         stream: TextIO | None = None,

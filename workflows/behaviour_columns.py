@@ -25,7 +25,7 @@ from .feature import (
     Time,
 )
 
-LABEL = "label"
+LABEL_COLUMN = "label"
 TAKEN_ROLES = JOINS | SAMPLE | POSITIVE
 SHOWN_ROLES = SAMPLE
 """What part an interaction plays by its label alone: see ``interactions.py``."""
@@ -111,14 +111,15 @@ class BehaviourColumns:
             )
         # The column of labels becomes the dataset's label, so it may be called like that.
         read = [name for name in self.features.columns if name not in self.keyed]
-        names = [*self.keyed, *read, POSITION, *([] if self.label == LABEL else [LABEL])]
+        label = [] if self.label == LABEL_COLUMN else [LABEL_COLUMN]
+        names = [*self.keyed, *read, POSITION, *label]
         names += [SECONDS] * bool(self.features) + [*({*self.roles} & {ROLE})]
         names += [cross.name for cross in self.features.crosses]
         names += [name for encoding in self.features.encodings for name in encoding.days]
         twice = sorted({n for given in (names, self.output) for n in given if given.count(n) > 1})
         if twice:
             raise MerlinSimError(
-                f"Column names should be different from each other, from `{LABEL}` and from "
+                f"Column names should be different from each other, from `{LABEL_COLUMN}` and from "
                 f"`{POSITION}`. Received more than once: {', '.join(twice)}."
             )
 
@@ -352,7 +353,7 @@ class BehaviourColumns:
         features = self.features
         numbers = (*features.user_numbers, *features.target_numbers)
         more = (*self.intervals, *features.target_lists, *numbers)
-        return (LABEL, *self.users, *self.targets, *histories, *more)
+        return (LABEL_COLUMN, *self.users, *self.targets, *histories, *more)
 
 
 def roles_of_labels(labels: Any) -> Any:

@@ -22,14 +22,13 @@ from ..schemas.channels import (
     USER_NUMERICAL,
 )
 from ..schemas.feature_spec import Chunk, FeatureSpec
+from ..schemas.layout_names import CATEGORIES
 from ..schemas.merlin_schema import to_feature_spec
 from ..schemas.users_layout import USERS, CrossOf, EncodingOf, UsersLayout
-from .behaviour_columns import LABEL as LABEL_COLUMN
-from .behaviour_columns import BehaviourColumns
+from .behaviour_columns import LABEL_COLUMN, BehaviourColumns
 from .feature import INTERACTION, ITEM, LIFETIME, RECENCY, TARGET_SUFFIX
 from .fitted_numbers import FittedNumbers
 from .rules import LATEST, SampleRules
-from .vocabularies import CATEGORIES
 
 LABEL_DTYPE = "int8"  # as in the published parquet; the loader and Keras take it as it is
 ID_DTYPE = "int64"

@@ -13,11 +13,9 @@ import pyarrow.compute as pc
 
 from ..foundation.exceptions import MerlinSimError
 from ..foundation.hashing import hash_keys, mix_arrays
+from ..schemas.layout_names import TEST, TRAIN, VALIDATION
 from ..schemas.users_layout import NEGATIVES, POPULARITY
 
-TRAIN = "train"
-TEST = "test"
-VALIDATION = "validation"
 PART = "part of the split"
 """The column of lists that says of each interaction the index of its mapping."""
 SPLIT_SALT = 0x5B117

@@ -20,7 +20,6 @@ from .behaviour_columns import BehaviourColumns
 from .feature import ITEM
 from .parquet_files import write_table
 
-CATEGORIES = "categories"
 WHOLE, NUMBERS = "whole numbers", "numbers"
 
 

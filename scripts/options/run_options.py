@@ -19,7 +19,7 @@ from ...foundation.settings import settings_of
 from ...models.family import Preset
 from ...models.known_families import DEFAULT, families, find_family, presets
 from ...schemas.dataset import DatasetDirectory
-from ...training.evaluation.best_so_far import VALIDATION
+from ...schemas.layout_names import VALIDATION
 from ...training.runs.recipe import batch_of, is_own_log, rate_for, training_samples
 from ...training.runs.run_config import MODES, RunConfig, read_config
 from .devices import settle_for_model

@@ -10,7 +10,7 @@ import click
 
 from ...foundation.exceptions import MerlinSimError, Problem, SpecError, describe
 from ...schemas.dataset import DatasetDirectory
-from ...training.evaluation.best_so_far import VALIDATION
+from ...schemas.layout_names import VALIDATION
 from ...training.runs.opened_dataset import open_dataset
 from ...training.studies.search import require_optuna
 from ...training.studies.study_file import RANKS, Range, StudyFile

@@ -25,7 +25,7 @@ from ...schemas.channels import channels_of
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.fingerprint import fingerprint
 from ...schemas.known_keys import IdsNote, other_meanings
-from ...schemas.source_files import TRAIN
+from ...schemas.layout_names import TRAIN
 from ...training.checkpoints.run_state import check_run_metadata, ids_of, replayed_dataset
 from ...training.evaluation.prediction import Predictor
 from ..scorer import Scorer

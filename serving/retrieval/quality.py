@@ -23,7 +23,8 @@ from ...schemas.channels import (
     USER_FEATURES,
 )
 from ...schemas.dataset import DatasetDirectory
-from ...workflows.vocabularies import CATEGORIES, Vocabularies
+from ...schemas.layout_names import CATEGORIES
+from ...workflows.vocabularies import Vocabularies
 from .index import Ids, share_found
 from .recommender import Ranker, Recommender
 from .users import UserHistory

@@ -42,13 +42,13 @@ from ...schemas.channels import (
 )
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.fingerprint import fingerprint
+from ...schemas.layout_names import CATEGORIES, WORKFLOW_FILE
 from ...schemas.schema_file import write_schema
 from ...training.checkpoints.run_state import check_run_metadata, replayed_dataset
 from ...workflows.criteo.click_graph import is_of_clicks
 from ...workflows.criteo.criteo_columns import LOGARITHMS
 from ..lookups import read_workflow
 from ..servable import (
-    CATEGORIES,
     ITEM_VECTOR_SIGNATURE,
     MODEL,
     ONE_USER_SIGNATURE,
@@ -58,7 +58,6 @@ from ..servable import (
     SUMMARIZED,
     USER_VECTOR_SIGNATURE,
     VECTOR,
-    WORKFLOW,
     ServableError,
     ServedColumns,
     write_manifest,
@@ -207,7 +206,7 @@ def export_model(
         raise ServableError("`pad` is about histories, and this model reads none.")
     if checkpoint is None:
         checkpoint = {"dataset": fingerprint(dataset)}
-    numbers = LOGARITHMS if is_of_clicks(dataset.path / WORKFLOW) else None
+    numbers = LOGARITHMS if is_of_clicks(dataset.path / WORKFLOW_FILE) else None
     metadata = {
         "request": {"of": family.request.value, "columns": names, "numbers": numbers},
         "model": {
@@ -221,8 +220,8 @@ def export_model(
     if dim := getattr(model, "summary_dim", 0):
         metadata["summary"] = {"dim": dim, "recent": model.channels.history_length}
     sources = _vocabularies(dataset, columns)
-    if (dataset.path / WORKFLOW).exists():
-        sources.append(dataset.path / WORKFLOW)
+    if (dataset.path / WORKFLOW_FILE).exists():
+        sources.append(dataset.path / WORKFLOW_FILE)
     read_workflow(dataset.path)  # refuses what no server could read
     with (
         staged_directory(output, overwrite=overwrite, say=say) as directory,

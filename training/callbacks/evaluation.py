@@ -16,7 +16,8 @@ from ...models.family import METRICS
 from ...models.saving import average_untrained
 from ...parallel.ranks import collectives
 from ...schemas.dataset import DatasetDirectory
-from ..evaluation.best_so_far import HOW_TO_VALIDATE, VALIDATION, BestSoFar
+from ...schemas.layout_names import VALIDATION
+from ..evaluation.best_so_far import HOW_TO_VALIDATE, BestSoFar
 from ..evaluation.evaluate import EvaluationResult, LocationFinder, evaluate
 from ..evaluation.prediction import Predictor
 from ..run_log import RunLog

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...models.registry import family_of
 from ...parallel.ranks import collectives
-from ..evaluation.best_so_far import VALIDATION
+from ...schemas.layout_names import VALIDATION
 from ..evaluation.metrics import GAUC, WholeNumbers, over_ranks
 from ..run_log import RunLog
 from .callback import Callback, notify

@@ -18,7 +18,8 @@ from ...parallel.checkpoints.array_files import StoredArrays
 from ...parallel.checkpoints.checkpoint_files import CheckpointError, SavedCheckpoint
 from ...schemas.channels import TARGET_ITEM_FEATURES
 from ...schemas.dataset import DatasetDirectory
-from ...schemas.known_keys import CATEGORIES, domain_of, other_meanings
+from ...schemas.known_keys import domain_of, other_meanings
+from ...schemas.layout_names import CATEGORIES
 from . import MEAN
 from .run_state import RATE, Position, RunState, arrays_of_variables, ids_of
 

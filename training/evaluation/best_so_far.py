@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-VALIDATION = "validation"
-"""The mapping by which a run is judged while it trains."""
+from ...schemas.layout_names import VALIDATION
+
 HOW_TO_VALIDATE = (
     "Make the dataset with a part that validates, as with --validation_users 0.1 or "
     "--validation_from."

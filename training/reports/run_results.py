@@ -12,7 +12,7 @@ import numpy as np
 import yaml
 
 from ...foundation.exceptions import MerlinSimError
-from ..run_log import PREFIX, own_entries
+from ..run_log import EVALUATION, LOG, PREFIX, RUN_METADATA, own_entries
 
 
 class Measure(NamedTuple):
@@ -86,7 +86,7 @@ def read_results(path: Path, log_filename: str | None = None) -> RunResults:
     if not path.is_dir():
         raise MerlinSimError(f"{path}: expected a results directory; there is none.")
     config = _read(path / "config.yaml", yaml.safe_load)
-    log = path / (log_filename or config.get("log_filename") or "log.json")
+    log = path / (log_filename or config.get("log_filename") or LOG)
     if not log.is_file():
         raise MerlinSimError(f"{path}: expected a log, {log.name}; there is none.")
     entries = _read_log(log)
@@ -97,9 +97,9 @@ def read_results(path: Path, log_filename: str | None = None) -> RunResults:
         steps=_last_by("step", entries),
         epochs=_last_by("epoch", entries),
         last=ends[-1] if ends else {},
-        evaluation=_checked(path / "evaluation.json", _is_evaluation),
+        evaluation=_checked(path / EVALUATION, _is_evaluation),
         config=config,
-        metadata=_checked(path / "run.json", _are_run_metadata),
+        metadata=_checked(path / RUN_METADATA, _are_run_metadata),
     )
 
 

@@ -6,7 +6,8 @@ from ...foundation.exceptions import MerlinSimError
 from ...models.family import Family
 from ...models.known_families import find_family
 from ...schemas.dataset import DatasetDirectory
-from ..evaluation.best_so_far import HOW_TO_VALIDATE, VALIDATION
+from ...schemas.layout_names import VALIDATION
+from ..evaluation.best_so_far import HOW_TO_VALIDATE
 from .replayed import open_replayed, parse_replay
 from .run_config import SPREAD, RunConfig
 

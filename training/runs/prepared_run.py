@@ -21,11 +21,9 @@ from ...schemas.dataset import DatasetDirectory
 from ..evaluation.evaluate import EvaluationResult, LocationFinder
 from ..evaluation.prediction import Predictor
 from ..evaluation.scored_rows import TEST_SCORES
-from ..run_log import RunLog
+from ..run_log import EVALUATION, RunLog
 from .affinity import shares_operations
 from .run_config import SPREAD, RunConfig
-
-EVALUATION = "evaluation.json"
 
 
 @dataclass

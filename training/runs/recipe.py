@@ -14,10 +14,10 @@ from pathlib import Path
 from ...foundation.ranks import launched_size
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.fitted_record import histories_record
+from ...schemas.layout_names import WORKFLOW_FILE
 from ...schemas.users_layout import usual_candidates
 from .run_config import RunConfig
 
-WORKFLOW_FILE = "workflow.json"
 BY_ITEM = "item"
 """The order of interactions of one time in the published datasets; no log of one's own has it."""
 STEPS_PER_EPOCH = 200

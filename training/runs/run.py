@@ -42,7 +42,7 @@ from ...schemas.fingerprint import fingerprint
 from ...schemas.fitted_record import fitted_on
 from ...schemas.users_layout import usual_candidates
 from ..checkpoints.run_state import check_run_metadata
-from ..run_log import RunLog
+from ..run_log import RUN_METADATA, RunLog
 from .inference_run import InferenceRun
 from .opened_dataset import open_dataset
 from .run_config import SPREAD, RunConfig
@@ -74,7 +74,6 @@ def settle_candidates(
 
 PACKAGES = ("tensorflow", "merlin-models", "merlin-dataloader", "horovod", "pyarrow", "numpy")
 CONFIG = "config.yaml"
-RUN_METADATA = "run.json"
 
 
 def run(config: RunConfig) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from ...parallel.checkpoints import BEST, WANTED, is_choice
 from ...parallel.placement.plan import CUTS, parse_size
 from ...parallel.steps import OPTIMIZERS
 from ..checkpoints import MEAN, NEW_ROWS
-from ..run_log import LOG_FORMATS
+from ..run_log import LOG, LOG_FORMATS
 from .replayed import parse_replay
 
 MODES = ("train", "inference")
@@ -169,7 +169,7 @@ class RunConfig:
         at_least=1,
     )
     results_dir: Path = setting(Path("/tmp/sim"), "Directory of logs, metrics and configuration.")
-    log_filename: str = setting("log.json", "One JSON object a line, in results_dir.")
+    log_filename: str = setting(LOG, "One JSON object a line, in results_dir.")
     log_format: str = setting(
         "json",
         "json: entries of our own; dllogger: the published lines, DLLL {...} with step [epoch, "

@@ -31,6 +31,7 @@ from ...schemas.channels import TARGET_ITEM_FEATURES
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.fingerprint import fingerprint
 from ...schemas.known_keys import note_of
+from ...schemas.layout_names import VALIDATION
 from ..callbacks import (
     Benchmark,
     Checkpoint,
@@ -46,7 +47,7 @@ from ..callbacks.checkpoint import set_states
 from ..callbacks.json_logger import describe
 from ..checkpoints.run_state import Position, RunMetadata, RunState
 from ..checkpoints.warm_start import WarmStart
-from ..evaluation.best_so_far import VALIDATION, BestSoFar
+from ..evaluation.best_so_far import BestSoFar
 from ..evaluation.metrics import AUC, GAUC
 from ..evaluation.throughput import peak_memory
 from ..run_log import DLLOGGER

@@ -20,9 +20,10 @@ import numpy as np
 
 from ...foundation.exceptions import MerlinSimError, Stopped
 from ...parallel.ranks.interruption import LAUNCH_RANKS, signals_wait, sigterm_interrupts
-from ..evaluation.best_so_far import VALIDATION
+from ...schemas.layout_names import VALIDATION
+from ..run_log import LOG
 from .search import SearchMemory
-from .trial import LOG, OUTPUT, SettledStudy, Trial
+from .trial import OUTPUT, SettledStudy, Trial
 
 MERLIN_SIM = "from merlin_sim.scripts.main import main; main()"
 OF_RANK = re.compile(r"^\[\d+\]<std(out|err)>:")

@@ -19,14 +19,14 @@ from ...foundation.files import write_replacing, write_text_atomically, writing
 from ...foundation.settings import shown_value
 from ...parallel.checkpoints.checkpoint_store import CheckpointStore
 from ...parallel.ranks.run_lock import held_lock
-from ..evaluation.best_so_far import HOW_TO_VALIDATE, VALIDATION
+from ...schemas.layout_names import TEST, VALIDATION
+from ..evaluation.best_so_far import HOW_TO_VALIDATE
 from ..reports.run_results import RunResults, read_results
 from ..reports.settings import name_of
+from ..run_log import LOG, RUN_METADATA
 from .study_file import RANKS, StudyFile
 
 CONFIG = "trial.yaml"
-RUN_METADATA = "run.json"
-LOG = "log.json"
 LOCK = "trial.lock"
 OUTPUT = "output.txt"
 CHECKPOINTS = "checkpoints"
@@ -140,7 +140,6 @@ def folder_of(values: Mapping[str, Any]) -> str:
 COPY = "study.yaml"
 SELECT_BY = "select_by"
 """The option that names what a search chooses by, where it is not validation data."""
-TEST = "test"
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ from ...foundation.exceptions import MerlinSimError
 from ...foundation.progress import Reporter, Silence
 from ...schemas.channels import POSITIVE_HISTORY, TARGET_ITEM_FEATURES, USER_FEATURES
 from ...schemas.dataset import DatasetDirectory
-from ...schemas.known_keys import CATEGORIES
-from ...schemas.source_files import TRAIN
+from ...schemas.layout_names import CATEGORIES, TEST, TRAIN
 from .checked_rows import CheckedRows, FileRows, SampleHashes, in_background
 from .feature_counts import (
     EXACT,
@@ -31,7 +30,6 @@ from .feature_counts import (
     step_scores,
 )
 
-TEST = "test"
 AnyCounts = IdCounts | NumberCounts | ListCounts
 
 

@@ -20,6 +20,7 @@ from ...foundation.process_wide import quiet_merlin
 from ...foundation.progress import Reporter, Silence
 from ...schemas.dataset import write_documents
 from ...schemas.feature_spec import Chunk
+from ...schemas.layout_names import TEST, TRAIN, VALIDATION
 from ...schemas.merlin_schema import to_feature_spec
 from ..frames import frame_to_arrow
 from ..ops.workflow import fitting_on
@@ -36,8 +37,6 @@ from .click_graph import (
 )
 from .criteo_columns import COLUMNS, KEY_COLUMNS
 from .criteo_log import BlockRead, RawPart, read_block
-
-TRAIN, VALIDATION, TEST = "train", "validation", "test"
 
 
 @dataclass(frozen=True)

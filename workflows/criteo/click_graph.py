@@ -16,12 +16,13 @@ from ...foundation.files import read_json
 from ...schemas.channels import CATEGORICAL, LABEL, NUMERICAL, PLAIN_ROWS
 from ...schemas.fitted_record import require_shape
 from ...schemas.item_table import COUNT
+from ...schemas.layout_names import CATEGORIES, WORKFLOW_FILE
 from ..frames import array_module, new_frame
 from ..ops import Categorify, LogNumbers, register
 from ..ops.counted_keys import FREQUENCY_HASH, UNKNOWN
-from ..ops.saving import WORKFLOW_FILE, load_workflow, read_workflow_document, save_workflow
+from ..ops.saving import load_workflow, read_workflow_document, save_workflow
 from ..ops.workflow import Workflow
-from ..vocabularies import CATEGORIES, Vocabularies
+from ..vocabularies import Vocabularies
 from .criteo_columns import (
     ADDED,
     KEY_COLUMNS,

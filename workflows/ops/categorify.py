@@ -14,10 +14,10 @@ import pyarrow as pa
 from nvtabular import ColumnSelector
 
 from ...foundation.exceptions import MerlinSimError
+from ...schemas.layout_names import CATEGORIES
 from ..frames import ArrowLists, arrow_lists, arrow_of, is_on_gpu, new_frame
 from ..times import is_text
 from .counted_keys import (
-    CATEGORIES,
     FREQUENCY,
     NULL,
     ORDERS,

@@ -39,7 +39,6 @@ ORDERS = (FREQUENCY, FREQUENCY_HASH, KEY, HASH)
 COUNT = "count"
 ORDER_METADATA = b"merlin_sim.order"
 """Says in a file in which order its keys are."""
-CATEGORIES = "categories"
 PADDING, NULL, UNKNOWN = 0, 1, 2
 """NVTabular's codes that are of no key."""
 MOST_PART_BITS = 8

@@ -20,6 +20,7 @@ from ...dataloader.positions import Positions, counted_before, find_positions
 from ...foundation.exceptions import MerlinSimError, UnfitNumberError
 from ...foundation.hashing import hash_keys, hashes_without_id
 from ...schemas.item_table import ID
+from ...schemas.layout_names import CATEGORIES, TRAIN
 from ...schemas.users_layout import SAMPLE, UsersLayout
 from ..behaviour_columns import (
     EARLIER,
@@ -58,7 +59,6 @@ from ..known_values import ItemValues, cycles_of, known_rows, ordered_times
 from ..raw_values import refuse_nulls
 from ..rules import (
     ALL_ROWS,
-    TRAIN,
     TRAIN_ROWS,
     ByTime,
     ByUsers,
@@ -70,7 +70,6 @@ from ..rules import (
 )
 from ..table_columns import EXPECTED_LABEL, labels_of
 from ..times import TimeRange, kind_of_times, known_times, read_times, seconds_of, times_of
-from ..vocabularies import CATEGORIES
 from .item_statistics import KNOWN, TIME, VALUE, ItemStatistics, ItemTableFitter, merged
 from .item_statistics import LOG_ROW as ITEM_LOG_ROW
 from .registry import register

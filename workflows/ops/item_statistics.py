@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ...schemas.item_table import COUNT, ID, KEY, SHOWN
+from ...schemas.layout_names import CATEGORIES
 from ...schemas.users_layout import JOINS, POSITIVE
 from ..behaviour_columns import BehaviourColumns
 from ..feature import ITEM
@@ -22,7 +23,6 @@ from ..fitted_numbers import FittedNumbers
 from ..known_values import changes_by_code, codes_of
 from ..parquet_files import write_table
 from ..raw_values import matrix_of
-from ..vocabularies import CATEGORIES
 
 Array = npt.NDArray[Any]
 TIME, LOG_ROW, KNOWN, VALUE = "moment", "place", "known", "value"

@@ -27,10 +27,10 @@ from ...foundation.exceptions import MerlinSimError
 from ...foundation.files import read_json, staged_directory, write_text_atomically
 from ...schemas.column_record import from_record, to_record
 from ...schemas.fitted_record import CONFIG, HISTORIES, LEARNED, SAVED, nodes_before, require_shape
+from ...schemas.layout_names import WORKFLOW_FILE
 from .registry import BY_NAME, FORMS, PREFIX, REFUSED, names_of_classes, operators_with
 from .workflow import Workflow
 
-WORKFLOW_FILE = "workflow.json"
 FILES = "workflow"
 """The directory beside it that has what operators learned."""
 FORMAT = 9

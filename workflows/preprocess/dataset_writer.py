@@ -29,6 +29,7 @@ from ...foundation.progress import Reporter, Silence
 from ...schemas.dataset import DatasetDirectory, natural_order, write_documents
 from ...schemas.feature_spec import FeatureSpec
 from ...schemas.item_table import ID
+from ...schemas.layout_names import CATEGORIES
 from ...schemas.merlin_schema import to_merlin_schema
 from ...schemas.recency import NEVER, SECONDS_OF_DAY, days_of, recent_rows
 from ...schemas.users_layout import JOINS, POSITIVE, SAMPLE, USERS, UsersLayout
@@ -48,7 +49,7 @@ from ..raw_values import matrix_of
 from ..rules import LATEST
 from ..schedulers import Scheduler, SingleProcess
 from ..times import date_text
-from ..vocabularies import CATEGORIES, Vocabularies
+from ..vocabularies import Vocabularies
 
 Array = npt.NDArray[Any]
 Compute = Callable[[Sequence[Any]], Iterator[Any]]

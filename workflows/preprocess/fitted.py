@@ -36,6 +36,7 @@ from ...schemas.fitted_record import (
     require_shape,
 )
 from ...schemas.item_table import KEY
+from ...schemas.layout_names import CATEGORIES, TRAIN, WORKFLOW_FILE
 from ...schemas.parquet import read_footer, type_in_words
 from ..behaviour_columns import BehaviourColumns
 from ..feature import FeatureSet
@@ -55,16 +56,14 @@ from ..ops.saving import (
     save_workflow,
 )
 from ..ops.workflow import Workflow
-from ..rules import ALL_ROWS, TRAIN, SampleRules, Split, newest_tenth
+from ..rules import ALL_ROWS, SampleRules, Split, newest_tenth
 from ..schedulers import Scheduler, SingleProcess
 from ..table_columns import check_types, clean_columns
 from ..times import NANOSECONDS, TimeRange, kind_of_column, known_times, timestamps_of
-from ..vocabularies import CATEGORIES, Vocabularies
+from ..vocabularies import Vocabularies
 from .dataset_writer import DatasetWriter, WrittenUsers, group_of
 from .earlier_histories import EarlierHistories
 from .graph import behaviour_graph
-
-WORKFLOW_FILE = "workflow.json"
 
 
 @dataclass(frozen=True)

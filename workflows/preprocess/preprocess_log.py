@@ -23,6 +23,7 @@ from ...foundation.hashing import hash_keys
 from ...foundation.process_wide import quiet_merlin
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.item_table import COUNT
+from ...schemas.layout_names import CATEGORIES, VALIDATION
 from ...schemas.users_layout import POPULARITY, SAMPLE
 from ...schemas.users_layout import USERS as USERS_LAYOUT
 from ..behaviour_columns import LOG_ROW
@@ -34,11 +35,10 @@ from ..ops.categorify import Categorify
 from ..ops.group_histories import GroupHistories
 from ..ops.key_index import ABSENT, KeyIndex
 from ..ops.workflow import Workflow, fitting_on
-from ..rules import ALL_ROWS, LATEST, VALIDATION, SampleRules, newest_tenth
+from ..rules import ALL_ROWS, LATEST, SampleRules, newest_tenth
 from ..schedulers import read_arrow, written_by_task
 from ..text_lines import bad_rows_of
 from ..times import TimeRange, joined, known_times, text_of_time
-from ..vocabularies import CATEGORIES
 from .dataset_writer import DatasetWriter, fitted_numbers, group_of, keys_of
 from .earlier_histories import (
     FITTED,

@@ -24,6 +24,7 @@ from ...schemas.channels import (
 from ...schemas.dataset import DatasetDirectory, write_documents
 from ...schemas.feature_spec import Chunk, FeatureSpec
 from ...schemas.item_table import COUNT, ID, read_vocabulary
+from ...schemas.layout_names import CATEGORIES, TRAIN, WORKFLOW_FILE
 from ...schemas.natural_translation import shared_domains
 from ...schemas.parquet import read_footer
 from ...schemas.users_layout import POPULARITY, USER_HASH, USERS, UsersLayout, users_problems
@@ -37,10 +38,9 @@ from ..preprocess.dataset_writer import (
     write_users_file,
 )
 from ..preprocess.earlier_histories import HISTORY
-from ..preprocess.fitted import WORKFLOW_FILE, FittedWorkflow
+from ..preprocess.fitted import FittedWorkflow
 from ..preprocess.write_samples import AllUsers, SamplesOfUsers, write_samples
-from ..rules import NONE, TRAIN, SampleRules
-from ..vocabularies import CATEGORIES
+from ..rules import NONE, SampleRules
 from .chunk_files import ChunkRows
 from .sample_histories import CheckedSamples, Numbers, Samples, UserHistories
 
