@@ -91,7 +91,7 @@ def test_options_train_as_on_the_cpu(on_gpu, users_dataset, tmp_path, words):
 
 def test_fitted_numbers_and_counts_train_as_on_the_cpu(on_gpu, counted_dataset, tmp_path):
     options = ("--preset", "lifelong", "--epochs", "1", "--dropout_rate", "0")
-    options += ("--embedding_dim", "4", "--global_batch_size", "64")
+    options += ("--embedding_dim", "4", "--global_batch_size", "64", "--number_pieces", "24")
     assert_trains_as_on_the_cpu(on_gpu, counted_dataset, tmp_path, *options)
 
 
