@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numba
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -37,7 +38,7 @@ from ..schemas.dataset import DatasetDirectory
 from ..schemas.dataset_files import SECONDS, TAKEN, TIME, VALUE
 from ..schemas.feature_spec import Feature
 from ..schemas.item_table import COUNT, ID, ItemTable
-from ..schemas.recency import HALF_LIFE, LOGARITHMS, MOST_DAYS, days_of, recent_rows_until
+from ..schemas.recency import HALF_LIFE, LOGARITHMS, MOST_DAYS, days_of
 from ..schemas.users_layout import (
     ENCODING_KINDS,
     POPULARITY_ADDS,
@@ -130,17 +131,25 @@ class ItemFeature:
         return tf.where(changes, known, found)
 
 
+class CountedRows(NamedTuple):
+    """The interactions that an encoding counts: of its feature's ids, in the order of time."""
+
+    in_time: InTime
+    taken: Array
+    """[rows] 1 where one was taken."""
+    times: ComparedTimes | Days
+    """What theirs, and those of samples, are compared with."""
+
+
 class SeenBefore:
     """A number made of what came of a target's feature before a sample."""
 
     compared_with = COUNTED
     """What samples' times are compared with."""
 
-    def __init__(
-        self, encoding: EncodingOf, in_time: InTime, taken: Array, compared: ComparedTimes | Days
-    ) -> None:
+    def __init__(self, encoding: EncodingOf, counted: CountedRows) -> None:
         self.feature = encoding.feature
-        self._encoding, self._in_time = encoding, in_time
+        self._encoding, self._in_time = encoding, counted.in_time
 
     def __call__(self, ids: tf.Tensor, time_indices: TimeIndices) -> tf.Tensor:
         """Make the numbers of target ids of any shape."""
@@ -154,10 +163,10 @@ class SeenBefore:
 class Count(SeenBefore):
     """How often it was shown."""
 
-    def __init__(self, encoding: EncodingOf, in_time: InTime, *of_rows: Any) -> None:
+    def __init__(self, encoding: EncodingOf, counted: CountedRows) -> None:
         """Take logarithms on the host, for every device to have the same."""
-        super().__init__(encoding, in_time, *of_rows)
-        most = int(np.diff(in_time._starts.numpy()).max(initial=0))
+        super().__init__(encoding, counted)
+        most = int(np.diff(counted.in_time._starts.numpy()).max(initial=0))
         self._logarithms = tf.constant(np.log1p(np.arange(most + 1)), tf.float32)
 
     def _made(self, ids: tf.Tensor, time_index: tf.Tensor, rows: Rows) -> tf.Tensor:
@@ -168,14 +177,12 @@ class Count(SeenBefore):
 class Popularity(SeenBefore):
     """How many of 100,000 rows showed it."""
 
-    def __init__(
-        self, encoding: EncodingOf, in_time: InTime, taken: Array, compared: ComparedTimes | Days
-    ) -> None:
-        super().__init__(encoding, in_time, taken, compared)
-        of_all = np.concatenate([[0], self._count_all(in_time.count_at_times(), compared)])
-        self._all = tf.constant(of_all + POPULARITY_ADDS, tf.float64)
+    def __init__(self, encoding: EncodingOf, counted: CountedRows) -> None:
+        super().__init__(encoding, counted)
+        of_all = self._count_all(counted.in_time.count_at_times())
+        self._all = tf.constant(np.append(0, of_all) + POPULARITY_ADDS, tf.float64)
 
-    def _count_all(self, counts: Array, compared: Any) -> Array:
+    def _count_all(self, counts: Array) -> Array:
         """Count the rows of all ids until each time."""
         return np.cumsum(counts)
 
@@ -190,44 +197,68 @@ class Popularity(SeenBefore):
 
 
 class RecentPopularity(Popularity):
-    """As popularity, of rows that weigh half of those a week newer.
+    """How many of 100,000 rows showed it, where a row's weight halves in a week.
 
-    It is as of the newest row before a sample: all rows lose weight alike after that.
+    It is as of the newest of all counted rows before a sample.
     """
 
-    def __init__(
-        self, encoding: EncodingOf, in_time: InTime, taken: Array, compared: ComparedTimes
-    ) -> None:
-        super().__init__(encoding, in_time, taken, compared)
-        ids, at = in_time.rows()
-        counts = recent_rows_until(ids, compared.times[at], np.ones(len(ids)))
+    def __init__(self, encoding: EncodingOf, counted: CountedRows) -> None:
+        assert isinstance(counted.times, ComparedTimes)
+        self._times = counted.times.times
+        super().__init__(encoding, counted)
+        ids, at = counted.in_time.rows()
+        counts = recent_rows_until(ids, self._times[at], np.ones(len(ids)))
         self._until_row = tf.constant(np.append(counts, 0.0), tf.float64)
-        weeks = (compared.times - compared.times[0]) / HALF_LIFE
-        self._weeks, self._weeks_of_row = (
-            tf.constant(of_which, tf.float64) for of_which in (weeks, np.append(weeks[at], 0.0))
+        weeks = (self._times - self._times[0]) / HALF_LIFE
+        newest = weeks[newest_counted(counted.in_time.count_at_times())]
+        self._weeks, self._newest = (
+            tf.constant(of_time, tf.float64) for of_time in (weeks, np.append(0.0, newest))
         )
 
-    def _count_all(self, counts: Array, compared: ComparedTimes) -> Array:
-        of_all: Array = recent_rows_until(np.zeros(len(counts)), compared.times, counts)
-        return of_all
+    def _count_all(self, counts: Array) -> Array:
+        until: Array = recent_rows_until(np.zeros(len(counts)), self._times, counts)
+        return until[newest_counted(counts)]
 
     def _count(self, ids: tf.Tensor, time_index: tf.Tensor, rows: Rows) -> tf.Tensor:
         start, stop = rows
         row = tf.maximum(stop - 1, 0)
-        newest = tf.gather(self._weeks, tf.maximum(time_index - 1, 0))
-        passed = newest - tf.gather(self._weeks_of_row, row)
+        own = self._in_time.time_indices_of_rows(ids, row)  # of an id without rows any number
+        own = tf.clip_by_value(own, 0, len(self._times) - 1)
+        passed = tf.gather(self._newest, time_index) - tf.gather(self._weeks, own)
         count = tf.gather(self._until_row, row) * tf.pow(tf.constant(0.5, tf.float64), passed)
         return tf.where(stop > start, count, tf.zeros_like(count))
+
+
+def newest_counted(counts: Array) -> Array:
+    """The index of the newest time until each at which rows are counted; 0 before any.
+
+    >>> newest_counted(np.array([0, 2, 0, 1])).tolist()
+    [0, 1, 1, 3]
+    """
+    return np.maximum.accumulate(np.where(counts > 0, np.arange(len(counts)), 0))
+
+
+@numba.njit(cache=True, nogil=True)
+def recent_rows_until(ids: Array, seconds: Array, counts: Array) -> Array:
+    """Count the rows of its id until each row, as of that row; ids and their times ascend: [rows].
+
+    ``counts``, [rows], says how many rows each of them stands for.
+    """
+    found = np.empty(len(ids))
+    for row in range(len(ids)):
+        found[row] = counts[row]
+        if row and ids[row] == ids[row - 1]:
+            passed = seconds[row] - seconds[row - 1]
+            found[row] += found[row - 1] * 0.5 ** (passed / HALF_LIFE)
+    return found
 
 
 class Share(SeenBefore):
     """The share of its rows that were taken."""
 
-    def __init__(
-        self, encoding: EncodingOf, in_time: InTime, taken: Array, compared: ComparedTimes | Days
-    ) -> None:
-        super().__init__(encoding, in_time, taken, compared)
-        self._taken = tf.constant(np.concatenate([[0], np.cumsum(taken)]), tf.float64)
+    def __init__(self, encoding: EncodingOf, counted: CountedRows) -> None:
+        super().__init__(encoding, counted)
+        self._taken = tf.constant(np.append(0, np.cumsum(counted.taken)), tf.float64)
 
     def _made(self, ids: tf.Tensor, time_index: tf.Tensor, rows: Rows) -> tf.Tensor:
         start, stop = rows
@@ -243,8 +274,8 @@ class DaysSince(SeenBefore):
 
     compared_with = DAY
 
-    def __init__(self, encoding: EncodingOf, in_time: InTime, *of_rows: Any) -> None:
-        super().__init__(encoding, in_time, *of_rows)
+    def __init__(self, encoding: EncodingOf, counted: CountedRows) -> None:
+        super().__init__(encoding, counted)
         self._logarithms = tf.constant(LOGARITHMS)
 
     def _made(self, ids: tf.Tensor, time_index: tf.Tensor, rows: Rows) -> tf.Tensor:
@@ -335,29 +366,26 @@ def read_events(
         COUNTED: ComparedTimes(seconds, "left"),
         DAY: Days(*days_of(seconds[[0, -1]]).tolist()),
     }
-    rows: dict[tuple[str, str], tuple[InTime, Array]] = {}
+    rows: dict[tuple[str, str], CountedRows] = {}
     found: dict[str, SeenBefore] = {}
     for name, encoding in encodings.items():
         times = compared[kinds[name].compared_with]
         key = encoding.events, kinds[name].compared_with
         if key not in rows:
             last = last_ids[encoding.feature]
-            rows[key] = _in_time(tables[encoding.events], times, last)
-        found[name] = kinds[name](encoding, *rows[key], times)
+            rows[key] = _counted(tables[encoding.events], times, last)
+        found[name] = kinds[name](encoding, rows[key])
     return {kind.compared_with: compared[kind.compared_with] for kind in kinds.values()}, found
 
 
-def _in_time(
-    table: pa.Table, compared_times: ComparedTimes | Days, last: int
-) -> tuple[InTime, Array]:
-    """The interactions with ids, and which of them were taken; of days one of each day."""
-    ids, at = np.asarray(table[ID]), compared_times.indices(np.asarray(table[SECONDS]))
+def _counted(table: pa.Table, times: ComparedTimes | Days, last: int) -> CountedRows:
+    """Order the interactions with ids; of days there is one of each day."""
+    ids, at = np.asarray(table[ID]), times.indices(np.asarray(table[SECONDS]))
     order = np.lexsort((at, ids))
-    if isinstance(compared_times, Days):
-        order = order[np.diff(ids[order] * compared_times.count + at[order], prepend=-1) > 0]
-    return InTime(ids[order], at[order], compared_times.count, last), np.asarray(table[TAKEN])[
-        order
-    ]
+    if isinstance(times, Days):
+        order = order[np.diff(ids[order] * times.count + at[order], prepend=-1) > 0]
+    in_time = InTime(ids[order], at[order], times.count, last)
+    return CountedRows(in_time, np.asarray(table[TAKEN])[order], times)
 
 
 def _read(path: Path, names: list[str], last: int) -> pa.Table:

@@ -69,6 +69,13 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
         self.pieces: NumberPieces | None = None
         if self.options.number_pieces is not None:
             pieces = self.options.number_pieces
+            numbers = (*self.channels.user_numerical, *self.channels.target_numerical)
+            if all(self.channels.is_of_vector(numbers)):
+                raise OptionError(
+                    "`number_pieces` cuts single numbers of the user and the target item: the "
+                    f"schema should have some. Received: `number_pieces` = {pieces}, and of "
+                    f"numbers and vectors {', '.join(numbers) or 'none'}."
+                )
             self.pieces = NumberPieces(pieces, dtype=self._dtype_policy, name="pieces")
         self.similarity: HistorySimilarity | None = None
         if self.options.history_similarity:

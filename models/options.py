@@ -110,7 +110,7 @@ class ModelOptions(CheckedOptions):
     """Whether the classifier reads how many positions of the history are how similar to the target
     item: see :class:`~.blocks.history_counts.HistorySimilarity`."""
     number_pieces: int | None = None
-    """Into how many pieces each number of user and target is cut: see
+    """Into how many equal pieces from 0 to 12 each number of user and target is cut: see
     :class:`~.blocks.number_pieces.NumberPieces`. None: the classifier reads it as it is."""
     history_prototypes: int | None = None
     """Prototypes of a summary of the whole history, which knows no target and can be kept: see

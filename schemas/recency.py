@@ -4,19 +4,17 @@ Days are those since an earlier day than the one that asks. Training knows all d
 request and a later log only the last two of the log that was fitted. These are enough: nothing of
 that log is later than the day that asks, so the last day that is earlier is one of the two.
 
-In a recent popularity a row weighs half of one that is a week newer. All rows lose weight alike, so
-that it stands still from the log's last row on.
+In a recent popularity a row's weight halves in a week. It is as of the newest row, so that it stays
+the same after the log's last one.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[Any]
 SECONDS_OF_DAY = 86_400
 MOST_DAYS = 3_650
 """What was seen longer ago, or never, was seen so many days ago."""
@@ -25,7 +23,7 @@ NEVER, LAST_DAY = -(2**31), 2**31 - 1
 LOGARITHMS = np.log1p(np.arange(MOST_DAYS + 1)).astype(np.float32)
 """log(1 + days), by days: the same numbers on every device."""
 HALF_LIFE = 7.0 * SECONDS_OF_DAY
-"""After so many seconds a row weighs half in a recent popularity."""
+"""In so many seconds a row's weight in a recent popularity halves."""
 
 
 def days_of(seconds: Any) -> npt.NDArray[np.int64]:
@@ -51,26 +49,13 @@ def log_days_since(day: Any, last: Any, before: Any) -> npt.NDArray[np.float32]:
 
 
 def recent_rows(ids: Any, seconds: Any, size: int) -> npt.NDArray[np.float64]:
-    """Count the rows of each id as of the newest row, a row before it by its weight: [size].
+    """Count the rows of each id by their weight as of the newest row: [size]; of id 0 none.
 
-    >>> recent_rows([1, 1, 2], [0.0, HALF_LIFE, 2 * HALF_LIFE], 4).tolist()
+    >>> times = [0.0, HALF_LIFE, 2 * HALF_LIFE, 3 * HALF_LIFE]
+    >>> recent_rows([1, 1, 2, 0], times, 4).tolist()
     [0.0, 0.75, 1.0, 0.0]
     """
-    seconds = np.asarray(seconds, np.float64)
+    known = np.asarray(ids) > 0
+    ids, seconds = np.asarray(ids)[known], np.asarray(seconds, np.float64)[known]
     weights = 0.5 ** ((seconds.max(initial=-np.inf) - seconds) / HALF_LIFE)
     return np.asarray(np.bincount(ids, weights, minlength=size), np.float64)
-
-
-@numba.njit(cache=True, nogil=True)
-def recent_rows_until(ids: Array, seconds: Array, counts: Array) -> Array:
-    """Count the rows of its id until each row, as of that row; ids and their times ascend: [rows].
-
-    ``counts``, [rows], says how many rows each of them stands for.
-    """
-    found = np.empty(len(ids))
-    for row in range(len(ids)):
-        found[row] = counts[row]
-        if row and ids[row] == ids[row - 1]:
-            passed = seconds[row] - seconds[row - 1]
-            found[row] += found[row - 1] * 0.5 ** (passed / HALF_LIFE)
-    return found

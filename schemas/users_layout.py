@@ -92,7 +92,7 @@ class EncodingOf:
     kind: str
     """``count``: log(1 + how often it was shown). ``popularity``: log(1 + how many of 100,000
     rows showed it). ``recency``: log(1 + whole days since it was last shown on an earlier day).
-    ``recent_popularity``: as popularity, of rows that weigh half of those a week newer.
+    ``recent_popularity``: as popularity, where a row's weight halves in a week.
     ``target``: the share of those that were taken, with ``smoothing`` more at the share ``prior``.
     """
     events: str

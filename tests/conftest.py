@@ -25,7 +25,7 @@ from merlin_sim.foundation.process_wide import (  # noqa: E402
 
 collect_less_often()
 silence_third_party_noise()
-# A test waits for no disk: processes are killed here, and no machine.
+# Tests kill processes and never the machine: nothing has to reach the disk.
 os.fsync = lambda descriptor: None
 # How long an example takes is the machine's, and what else runs there: nothing of it is a fault.
 # The suite has the same examples each time; `make attack` has many more, and others in each round.

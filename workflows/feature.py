@@ -184,7 +184,7 @@ class Encoding:
     kinds: tuple[str, ...]
     """``count``: log(1 + how often it was seen); ``popularity``: log(1 + how many of 100,000
     rows showed it); ``recency``: log(1 + whole days since it was last seen on an earlier day);
-    ``recent_popularity``: as popularity, of rows that weigh half of those a week newer;
+    ``recent_popularity``: as popularity, where a row's weight halves in a week;
     ``target``: at what share it was taken."""
 
     @property

@@ -88,11 +88,11 @@ class FittedNumbers:
         shown: Any,
         taken: Any,
         rows: int = 0,
-        recent: Any = None,
+        recent: tuple[Any, float] | None = None,
     ) -> dict[str, Any]:
         """Make numbers of how often keys were seen and taken; ``rows`` are those of all keys.
 
-        ``recent``, where it is asked for, are the recent rows of every key, and of all keys.
+        ``recent`` are the recent rows of every key, and of all keys together; None for none.
 
         >>> encoding = Encoding("brand", ("count", "target"))
         >>> seen = np.array([0, 6]), np.array([0, 3])

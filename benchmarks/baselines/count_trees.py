@@ -77,9 +77,10 @@ def read_samples(dataset: Any, mapping: str) -> Samples:
     channels = dataset.channels
     targets, histories = channels["target_item_features"], channels["positive_history"]
     numbers = channels.get("target_item_numerical", [])
-    endings = [LIFETIME + TARGET_SUFFIX]
-    endings += [f"_{kind}{TARGET_SUFFIX}" for kind in (RECENCY, POPULARITY, RECENT_POPULARITY)]
-    read = [name for ending in endings for name in numbers if name.endswith(ending)]
+    endings = [LIFETIME, *(f"_{kind}" for kind in (RECENCY, POPULARITY, RECENT_POPULARITY))]
+    stems = [name.removesuffix(TARGET_SUFFIX) for name in targets]
+    columns = ([stem + ending + TARGET_SUFFIX for stem in stems] for ending in endings)
+    read = [name for of_ending in columns for name in numbers if name in of_ending]
     of_ids = channels["user_features"][:1] if dataset.users is None else []
     columns = [*channels["label"], *of_ids, *targets, *read, *histories]
     feed = open_loader(dataset, mapping, columns, ROWS, Ranks())

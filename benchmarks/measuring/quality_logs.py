@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
 import os
 from collections.abc import Callable, Collection
@@ -155,11 +156,9 @@ def make_dataset(
 ) -> Path:
     """Go from a log to a dataset of users, once; ``more`` names counts, or counts and recency.
 
-    With recency comes, where negatives are drawn by popularity, what is popular of late.
+    With recency comes, without labels, what is popular of late.
     """
-    path, log = folder / "-".join([name, str(length), *more]), LOGS[name]
-    if path.exists():
-        return path
+    log = LOGS[name]
     columns = [
         feature for feature in log.features if feature not in log.described.get("features", {})
     ]
@@ -170,6 +169,12 @@ def make_dataset(
         labelled = "--label_column" in log.options
         kinds = ["count", "target"] if labelled else ["popularity", "recent_popularity"]
         described["encodings"] = dict.fromkeys((log.item, *log.features), [*kinds, RECENCY])
+    parts = [name, str(length), *more]
+    if described:
+        parts.append(hashlib.sha256(yaml.safe_dump(described).encode()).hexdigest()[:8])
+    path = folder / "-".join(parts)
+    if path.exists():
+        return path
     if described:
         file = folder / f"{path.name}.yaml"
         file.write_text(yaml.safe_dump(described))

@@ -18,12 +18,12 @@ class NumberPieces(ConfiguredBlock):
     """Encode numbers piecewise linearly (https://arxiv.org/abs/2203.05556).
 
     Pieces are of equal width from 0 to 12, where counts' logarithms lie. Of each piece that a
-    number is beyond there is 1, of that in which it lies how far it is, of those after it 0. The
-    first piece reaches down, and the last one up, without an end.
+    number is beyond there is 1, of that in which it lies how far it is, of those after it 0. What
+    a number has below 0 is added to its first piece, and what it has above 12 to its last one.
 
     >>> pieces = NumberPieces(4)
     >>> pieces(tf.constant([[4.5, -3.0, 13.5]])).numpy().reshape(3, 4).tolist()
-    [[1.0, 0.5, 0.0, 0.0], [-1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.5]]
+    [[1.0, 0.5, 0.0, 0.0], [-3.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 2.5]]
 
     Args:
         pieces: How many there are.
@@ -35,13 +35,14 @@ class NumberPieces(ConfiguredBlock):
 
     def call(self, numbers: tf.Tensor) -> tf.Tensor:
         """Encode numbers: [..., numbers] -> [..., numbers x pieces]."""
+        numbers = tf.cast(numbers, tf.float32)
         width = LARGEST / self.pieces
         low = tf.range(self.pieces, dtype=tf.float32) * width
-        # What the ends clip: nothing below the first piece, nothing above the last.
-        least = tf.concat([[tf.float32.min], tf.zeros([self.pieces - 1])], axis=0)
-        most = tf.concat([tf.ones([self.pieces - 1]), [tf.float32.max]], axis=0)
-        shares = (tf.cast(numbers, tf.float32)[..., tf.newaxis] - low) / width
-        cut = tf.minimum(tf.maximum(shares, least), most)
+        inside = tf.clip_by_value(numbers, 0.0, LARGEST)
+        first, last = (tf.one_hot(index, self.pieces) for index in (0, self.pieces - 1))
+        beyond = (numbers - inside)[..., tf.newaxis]
+        cut = tf.clip_by_value((inside[..., tf.newaxis] - low) / width, 0.0, 1.0)
+        cut += tf.minimum(beyond, 0.0) * first + tf.maximum(beyond, 0.0) * last
         shape = tf.concat([tf.shape(numbers)[:-1], [numbers.shape[-1] * self.pieces]], axis=0)
         found = tf.reshape(cut, shape)
         found.set_shape([*numbers.shape[:-1], numbers.shape[-1] * self.pieces])

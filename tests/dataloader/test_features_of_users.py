@@ -38,12 +38,12 @@ crosses:
   where: {columns: [device, brand, country], buckets: 90}
 encodings:
   what: [count, target]
-  brand: [target, recency]
+  brand: [target, recency, recent_popularity]
 smoothing: 3
 lifetime_counts: [shelf]
 """
 COUNTS = FEATURES.replace(
-    "[count, target]\n  brand: [target, recency]",
+    "[count, target]\n  brand: [target, recency, recent_popularity]",
     "[count, popularity, recency, recent_popularity]",
 )
 COUNTS = COUNTS.replace("[shelf]", "[what, brand]")

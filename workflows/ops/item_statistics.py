@@ -170,7 +170,7 @@ class ItemTableFitter:
     1, 2]; none before its rows were written."""
     recent: Mapping[str, Array] = field(default_factory=dict)
     """By column whose recent popularity is encoded: the recent rows of each of its keys, likewise,
-    [keys + 1]; of id 0 those of none."""
+    [keys + 1]; 0 of id 0."""
     grows: bool = False
     """Whether ``fit`` goes on from what is known: items keep what new rows do not say of them."""
     kept: Mapping[str, Array] = field(default_factory=dict)
@@ -243,7 +243,7 @@ class ItemTableFitter:
             of_all = int(counts[0][ids > 0].sum())
             smoothing = columns.features.smoothing
             recent = self.recent.get(encoding.column)
-            recently = None if recent is None else (recent[ids], float(recent[1:].sum()))
+            recently = None if recent is None else (recent[ids], float(recent.sum()))
             numbers = self.fitted.encode(encoding, smoothing, shown, taken, of_all, recently)
             if encoding.column in self.days:
                 numbers |= dict(zip(encoding.days, self.days[encoding.column][ids].T, strict=True))

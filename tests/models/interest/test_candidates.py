@@ -11,6 +11,7 @@ from interest_kinds import OPTIONS, build_kind
 from merlin.schema import ColumnSchema, Schema, Tags
 
 from merlin_sim.foundation.batch_names import HISTORY_END
+from merlin_sim.models.blocks.checks import OptionError
 
 pytestmark = pytest.mark.slow
 
@@ -139,7 +140,10 @@ def batch_of(users, candidates, seed=0, length=10):
 
 @pytest.fixture(scope="module")
 def built_with_numbers(make_schema):
-    return functools.cache(lambda kind: build_kind(kind, with_numbers(make_schema())))
+    """STCA reads its numbers in pieces."""
+    pieces = {"stca": {"number_pieces": 5}}
+    schema = with_numbers(make_schema())
+    return functools.cache(lambda kind: build_kind(kind, schema, **pieces.get(kind, {})))
 
 
 @pytest.mark.parametrize("kind", ["sim", "stca"])
@@ -165,11 +169,23 @@ def test_pieces_are_of_single_numbers_not_of_vectors(make_schema):
     assert cut.classified_dim == whole.classified_dim + 2 * (4 - 1)
     rows = batch_of(3, 2)[1]
     rows["price"] = tf.fill([6], 4.5)
+    rows["age"] = tf.fill([6], -1.5)
     features = cut.features(rows)
-    read = cut.further(features, cut.look_up(features.lists, False))[-2].numpy()
-    assert read.shape == (6, 1, 4 + WIDTH)
-    np.testing.assert_array_equal(read[:, 0, :4], [[1, 0.5, 0, 0]] * 6)
-    np.testing.assert_array_equal(read[:, 0, 4:], rows["look"])
+    *_, of_target, of_user = cut.further(features, cut.look_up(features.lists, False))
+    for read, vector, cut_to in (
+        (of_target, "look", [1, 0.5, 0, 0]),
+        (of_user, "taste", [-1.5, 0, 0, 0]),
+    ):
+        assert read.shape == (6, 1, 4 + WIDTH)
+        np.testing.assert_array_equal(read[:, 0, :4], [cut_to] * 6)
+        np.testing.assert_array_equal(read[:, 0, 4:], rows[vector])
+    names = [name for name in schema.column_names if name not in ("age", "price")]
+    for without, received in (
+        (schema.select_by_name(names), "taste, look"),
+        (make_schema(), "none"),
+    ):
+        with pytest.raises(OptionError, match=f"= 4, and of numbers and vectors {received}"):
+            build_kind("din", without, number_pieces=4)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in OPTIONS if "_" not in kind])

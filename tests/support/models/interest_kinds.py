@@ -38,7 +38,7 @@ OPTIONS = {
         "short_history": "none",
         "attention_sums": True,
     },
-    "stca": {"heads": 2, "position_buckets": 3, "number_pieces": 5},
+    "stca": {"heads": 2, "position_buckets": 3},
     "stca_summary": {"heads": 2, "history_prototypes": 3, "recent_length": 4},
 }
 

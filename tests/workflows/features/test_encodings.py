@@ -303,6 +303,27 @@ def test_a_brand_that_first_stands_in_a_row_that_tests_has_no_numbers(log, run):
     assert FittedWorkflow.load(stored).numbers.counted_until == log["when"].max()
 
 
+def test_recent_popularity_is_as_of_the_newest_row_with_an_id(log, run):
+    """In samples and in the item table, whatever else is counted."""
+    fitted = log.drop(log.groupby("who").tail(2).index)
+    last = log.groupby("who").tail(1)
+    unknown, later = last.index[last["what"].isin(fitted["what"])][:2]
+    day = 86_400
+    stored = log.assign(
+        brand=log["brand"].where(log.index != unknown, 77),
+        when=log["when"] + 21 * day * (log.index == unknown) + 22 * day * (log.index == later),
+    )
+    stored.to_parquet(run.directory / "late.parquet")
+    made = run("late", "--label_column", "clicked", "--fit_on", "train", log="late.parquet")
+    row = raw_rows(made, "test").set_index("who").loc[log.loc[later, "who"]]
+    known = stored[stored["what"].isin(fitted["what"])].drop(index=unknown)
+    brand = log.loc[later, "brand"]
+    expected = recent_popularity(known.drop(index=later), brand)
+    assert row["brand_recent_popularity_trgt"] == expected
+    table = pd.read_parquet(made / "categories/what.parquet").set_index("key")
+    assert table.loc[row["what_trgt"], "brand_recent_popularity"] == recent_popularity(known, brand)
+
+
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(-3, 6)), max_size=30))
 def test_rows_of_any_order_report_the_last_two_days(rows):
     ids, days = np.array(rows, np.int64).reshape(-1, 2).T
