@@ -122,8 +122,8 @@ def _check_rules(settings: Settings) -> None:
     if is_order and columns.needs_unit and settings.source.time_kind() not in NANOSECONDS:
         raise MerlinSimError(
             f"{settings.files}: column {columns.timestamp!r}: its numbers are an order "
-            "(`--timestamp_unit order`), and `--features` makes time intervals, cycles or recency "
-            "of them: expected a unit: s, ms, us or ns."
+            "(`--timestamp_unit order`), and `--features` makes time intervals, cycles, recency or "
+            "recent popularity of them: expected a unit: s, ms, us or ns."
         )
     if columns.label is None and not rules.negatives_drawn:
         raise MerlinSimError(
