@@ -56,6 +56,8 @@ OPTIONS = {
     "users": SIM,
     "warm start": [*KEYED, "--seed", "6", "--max_steps", "7", "--known_rows_rate", "0.5"],
 }
+COMPARED = tuple(OPTIONS)
+"""Commands that one rank runs too."""
 OPTIONS["normalized"] = NORMALIZED
 ON_TWO = {
     "goes on": ["--cut", "columns", "--max_steps", "8", "--xla"],
@@ -104,7 +106,7 @@ def alone(sim_dataset, datasets, tmp_path_factory):
     folder = tmp_path_factory.mktemp("alone")
     case = run_case(case_config(sim_dataset, folder / "case"), Ranks())
     spread = spread_worker.train_all(Ranks(), folder, {c.name for c in spread_worker.CASES})
-    for name in OPTIONS:
+    for name in COMPARED:
         run_here(*command(datasets, folder, name))
     return SimpleNamespace(folder=folder, results={"case": case, "spread": spread})
 
