@@ -17,6 +17,7 @@ from ..foundation.process_wide import quiet_merlin
 from ..foundation.ranks import Ranks
 from ..parallel.ranks.collectives import broadcast_object
 from ..schemas.dataset import DatasetDirectory
+from ..schemas.layout_names import TEST, TRAIN, VALIDATION
 from ..schemas.users_layout import usual_candidates
 from .blocks.checks import OptionError
 from .blocks.embeddings.left_padding import LeftPadding
@@ -87,7 +88,7 @@ class Input:
         columns, size = list(self.columns), self._needed_batch_size()
         candidates = self.candidates(data)
         loader = open_loader(
-            *(data, "train", columns, size, ranks),
+            *(data, TRAIN, columns, size, ranks),
             shuffle=shuffle,
             seed=seed,
             candidates=1 if size % (candidates * ranks.size) else candidates,
@@ -96,7 +97,7 @@ class Input:
         steps.start_at(epoch)
         return steps
 
-    def stored(self, data: Any, columns: Sequence[str], mapping: str = "test") -> Any:
+    def stored(self, data: Any, columns: Sequence[str], mapping: str = TEST) -> Any:
         """Return what ``evaluate`` and ``predict`` read: of a directory all rows of a mapping."""
         if isinstance(data, Loader):
             return LoaderSteps(data)
@@ -108,12 +109,12 @@ class Input:
 
     def validating(self, data: Any, columns: Sequence[str]) -> Any:
         """Return what ``fit`` validates by: of a directory all rows of validation."""
-        if isinstance(data, DatasetDirectory) and "validation" not in data.spec.source_spec:
+        if isinstance(data, DatasetDirectory) and VALIDATION not in data.spec.source_spec:
             raise OptionError(
                 f"{data.path}: `validation_data` should have the mapping validation. Found: "
                 f"{', '.join(data.spec.source_spec)}."
             )
-        return self.stored(data, columns, "validation")
+        return self.stored(data, columns, VALIDATION)
 
     def _of_merlin(self, data: Any, shuffle: bool) -> Any:
         if hasattr(data, "to_ddf"):

@@ -29,7 +29,7 @@ from .channels import (
 )
 from .dataset import natural_order
 from .feature_spec import Chunk, Feature, FeatureSpec
-from .layout_names import PUBLISHED, LayoutNames
+from .layout_names import PUBLISHED, TEST, TRAIN, LayoutNames
 from .merlin_schema import to_merlin_schema
 from .metadata_file import read_cardinalities
 from .parquet import (
@@ -187,7 +187,7 @@ def describe(
     if not directory.is_dir():
         raise MerlinSimError(f"{directory}: expected a dataset directory; there is none")
     files = {mapping: _find_files(directory, at) for mapping, at in names.directories.items()}
-    every_file = [*files["train"], *files["test"]]
+    every_file = [*files[TRAIN], *files[TEST]]
     schema = read_footer(every_file[0])[1]
     channels = _channels(every_file[0], schema, number_of_user_features)
     cardinality = _cardinality(directory / names.metadata, channels)

@@ -17,6 +17,7 @@ from ..foundation.files import write_text_atomically
 from . import METADATA_FILE, SCHEMA_FILE, SPEC_FILE
 from .channels import contract_named, require_channels
 from .feature_spec import Chunk, FeatureSpec
+from .layout_names import TEST, TRAIN
 from .metadata_file import cardinalities, check_metadata
 from .source_files import repeated_files, warn_of_likely_mistakes, warn_of_other_vocabularies
 from .spec_file import check_feature_spec, read_feature_spec, read_spec
@@ -111,7 +112,7 @@ class DatasetDirectory:
         from .merlin_schema import carried_spec, to_feature_spec
         from .schema_file import read_schema
 
-        schema_files = [directory / SCHEMA_FILE, directory / "train" / SCHEMA_FILE]
+        schema_files = [directory / SCHEMA_FILE, directory / TRAIN / SCHEMA_FILE]
         schema_file = next((file for file in schema_files if file.exists()), None)
         if schema_file is None:
             raise MerlinSimError(
@@ -193,9 +194,9 @@ def natural_order(path: Path) -> list[Any]:
 
 
 def _find_parquet(directory: Path, columns: tuple[str, ...]) -> dict[str, tuple[Chunk, ...]]:
-    directories = [("train", directory / "train"), ("test", directory / "test")]
+    directories = [(name, directory / name) for name in (TRAIN, TEST)]
     if not any(folder.is_dir() for _, folder in directories):
-        directories = [("train", directory)]
+        directories = [(TRAIN, directory)]
     found: dict[str, tuple[Chunk, ...]] = {}
     for mapping, folder in directories:
         files = sorted(folder.glob("*.parquet"), key=natural_order)

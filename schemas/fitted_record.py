@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..foundation.exceptions import KeyPath, Problem, SpecError, describe
+from .layout_names import WORKFLOW_FILE
 
 NOTHING = type(None)
 ANY = object()
@@ -174,7 +175,7 @@ def _flat(numbers: list[Any]) -> list[int]:
 def fitted_on(directory: Path) -> str | None:
     """Return the rows that a dataset's ids were fitted on, ``train`` or ``all``; None: unknown."""
     try:
-        document = json.loads((directory / "workflow.json").read_text(encoding="utf-8"))
+        document = json.loads((directory / WORKFLOW_FILE).read_text(encoding="utf-8"))
         record = histories_record(document)
         rules = (document if record is None else record["config"])["rules"]  # clicks have no record
         return str(rules["fit_on"])

@@ -13,6 +13,7 @@ from ..foundation.exceptions import KeyPath, Problem, SpecError, describe
 from .channels import contract_named, may_be_empty
 from .dtypes import canonical_dtype
 from .feature_spec import FEATURE_KEYS, Chunk, Feature, FeatureSpec
+from .layout_names import TEST, TRAIN
 from .source_files import repeated_files, warn_of_likely_mistakes
 from .users_layout import USERS, users_problems
 from .yaml_document import read_yaml
@@ -165,7 +166,7 @@ def _is_int(value: Any) -> bool:
 
 
 CHUNK_TYPES = ("parquet", "csv", "tfrecord", "split_binary", USERS)
-REQUIRED_MAPPINGS = ("train", "test")
+REQUIRED_MAPPINGS = (TRAIN, TEST)
 MOST_HINTS = 20
 """How many unknown names get a "did you mean": each is compared with every feature."""
 

@@ -23,7 +23,7 @@ from ...schemas.channels import (
     USER_FEATURES,
 )
 from ...schemas.dataset import DatasetDirectory
-from ...schemas.layout_names import CATEGORIES
+from ...schemas.layout_names import CATEGORIES, TRAIN
 from ...workflows.vocabularies import Vocabularies
 from .index import Ids, share_found
 from .recommender import Ranker, Recommender
@@ -291,7 +291,7 @@ class Quality:
         return together, share_found(together[:, : nearest.shape[1]], nearest)
 
     def _co_occurrence(self, clicks: HeldOutClicks) -> Iterator[Ids]:
-        parts = (part.in_ids(self._ids) for part in self._rows.batches("train"))
+        parts = (part.in_ids(self._ids) for part in self._rows.batches(TRAIN))
         table = CoOccurrence(parts, len(self.recommender.towers.catalogue.keys))
         most = RETRIEVED + clicks.histories.shape[1]
         return (table.nearest(history[history > 0], most) for history in clicks.histories)

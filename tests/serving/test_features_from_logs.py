@@ -40,7 +40,7 @@ features:
   price: {type: number, of: item, operators: [LogOp], buckets: 3}
 """
 CONTEXT = {"place": 2, "place_lag_1": 1, "wait": 3, "wait_lag_1": 5}
-RECENCIES = ["what_recency_trgt", "brand_recency_trgt", "brand_recent_popularity_trgt"]
+OF_LATE = ["what_recency_trgt", "brand_recency_trgt", "brand_recent_popularity_trgt"]
 LONG_AGO = np.log1p(3650)
 
 
@@ -96,7 +96,7 @@ def test_a_request_counts_days_as_a_later_log_does(home, encoder, log):
         at = when[who, item]
         of_last_day += at.date() == log["when"].max().date()
         targets = targets_of(encoder, event_of([item], who=who, when=str(at)))
-        assert [targets[name][0] for name in RECENCIES] == [row[name] for name in RECENCIES]
+        assert [targets[name][0] for name in OF_LATE] == [row[name] for name in OF_LATE]
     assert of_last_day > 3
 
 

@@ -16,7 +16,7 @@ from ...models.family import METRICS
 from ...models.saving import average_untrained
 from ...parallel.ranks import collectives
 from ...schemas.dataset import DatasetDirectory
-from ...schemas.layout_names import VALIDATION
+from ...schemas.layout_names import TEST, VALIDATION
 from ..evaluation.best_so_far import HOW_TO_VALIDATE, BestSoFar
 from ..evaluation.evaluate import EvaluationResult, LocationFinder, evaluate
 from ..evaluation.prediction import Predictor
@@ -156,7 +156,7 @@ class Evaluation(Callback):
         """The mappings that are scored."""
         if not isinstance(self._held_out, DatasetDirectory):
             return list(self._held_out)
-        return [name for name in ("test", VALIDATION) if name in self._held_out.spec.source_spec]
+        return [name for name in (TEST, VALIDATION) if name in self._held_out.spec.source_spec]
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Note from where on steps are counted."""
@@ -209,7 +209,7 @@ class Evaluation(Callback):
                 metrics |= evaluation.published(self._metrics, mapping)
                 metrics |= {f"{mapping}_{name}": value for name, value in extra.items()}
             self.best.take(steps, metrics)
-            self.last = Evaluated(steps, found["test"][0], metrics)
+            self.last = Evaluated(steps, found[TEST][0], metrics)
             self._scored_at = steps
         return self.last.metrics
 
@@ -229,7 +229,7 @@ class Evaluation(Callback):
             stopped=self.progress.stop_asked,
             alive=self._alive,
             title=mapping,
-            locations=self._locations if mapping == "test" else None,
+            locations=self._locations if mapping == TEST else None,
             extra=self._extra,
         )
         if found is None:
