@@ -15,7 +15,8 @@ from ..foundation.hashing import WITHOUT_ID
 from ..foundation.in_xla import search_sorted
 from ..schemas.channels import NEGATIVE_HISTORY, POSITIVE_HISTORY
 from .draws import row_key, sample_key, user_key
-from .sample_columns import SampleColumns, TimeIndices
+from .encodings import TimeIndices
+from .sample_columns import SampleColumns
 
 Batch = tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor]
 """Columns, labels and weights. A weight is 0 where there is no sample, and a mean over the batch is

@@ -35,9 +35,10 @@ from .behaviour_samples import (
     TIMES,
     Users,
 )
+from .encodings import BY_SECONDS
 from .positions import Positions, counted_before, find_positions
 from .row_check import READ_ERRORS, DataError, readable
-from .sample_columns import BY_SECONDS, CHANGED, SampleColumns, id_type
+from .sample_columns import CHANGED, SampleColumns, id_type
 from .stored_rows import of_file, version
 from .user_check import StoredUsers, UserCheck
 

@@ -288,14 +288,16 @@ class InterestBlock(ColumnsBlock[AnyModelOptions]):
         for name, ids in features.lists.items():
             parts.append(mean_vectors(vectors[name], ids))
         if features.target_numbers is not None:
-            parts.append(self._read(features.target_numbers, self.channels.target_numerical))
+            parts.append(
+                self._encode_numbers(features.target_numbers, self.channels.target_numerical)
+            )
         if features.user_numbers is not None:
-            numbers = self._read(features.user_numbers, self.channels.user_numerical)
+            numbers = self._encode_numbers(features.user_numbers, self.channels.user_numerical)
             first = next(iter(features.target_item.values()))
             parts.append(repeat_candidates(numbers, sizes(first)[1]))
         return parts
 
-    def _read(self, numbers: tf.Tensor, columns: Sequence[str]) -> tf.Tensor:
+    def _encode_numbers(self, numbers: tf.Tensor, columns: Sequence[str]) -> tf.Tensor:
         """Return some columns' numbers as the classifier reads them; vectors are not cut."""
         if self.pieces is None:
             return tf.cast(numbers, self.compute_dtype)

@@ -20,10 +20,11 @@ from processes import BIN, Started, entries, losses
 from warm import socket_of_parent, warm
 
 from merlin_sim.scripts.options.study_options import settle_study
+from merlin_sim.training.run_log import LOG
 from merlin_sim.training.studies import runner
 from merlin_sim.training.studies.runner import EpochsOfLog, Launched
 from merlin_sim.training.studies.study_file import read_study
-from merlin_sim.training.studies.trial import LOG, OUTPUT
+from merlin_sim.training.studies.trial import OUTPUT
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "studies"
 SHIPPED = sorted(EXAMPLES.glob("*.yaml"))

@@ -18,12 +18,10 @@ from stand_in import put_gpu_into
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.hashing import mix_32_arrays
 from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.schemas.layout_names import TEST, TRAIN, VALIDATION
 from merlin_sim.workflows import text_lines
 from merlin_sim.workflows.criteo import build_criteo
 from merlin_sim.workflows.criteo.build_criteo import (
-    TEST,
-    TRAIN,
-    VALIDATION,
     CriteoBuilder,
     DaySplit,
     Span,
