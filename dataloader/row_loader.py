@@ -21,7 +21,7 @@ from .behaviour_samples import Batch
 from .epoch_plan import EpochPlan
 from .loader import Array, Block, Loader
 from .row_check import LARGEST_NUMBER
-from .stored_rows import Part, StoredRows, of_file
+from .stored_rows import Part, StoredRows, batches_of, of_file
 
 
 class RowLoader(Loader):
@@ -184,10 +184,11 @@ class DeviceRows(StoredRows):
         if part.origin not in self._datasets:
             self._datasets[part.origin] = of_file(part.origin, self._schema)
         dataset = self._datasets[part.origin]
-        loader = merlin.dataloader.tensorflow.Loader(dataset, part.rows, shuffle=False)
+        at_once = part.rows + 1  # should there be more rows, this is seen
+        loader = merlin.dataloader.tensorflow.Loader(dataset, at_once, shuffle=False)
         loader.input_schema = self._schema
         loader.indices = loader.array_lib().asarray([part.number])
-        ((columns, labels),) = list(loader)
+        ((columns, labels),) = batches_of(loader, part.rows)
         if labels is not None:
             names = loader.label_names
             columns |= labels if isinstance(labels, dict) else {names[0]: labels}

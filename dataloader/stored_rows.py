@@ -6,9 +6,11 @@ import glob
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import merlin.dataloader.tensorflow
 import merlin.io
 import numpy as np
 import numpy.typing as npt
@@ -231,6 +233,18 @@ def in_order(paths: list[str], schema: Schema, cpu: bool | None = None) -> merli
 def of_file(path: str, schema: Schema, cpu: bool | None = None) -> merlin.io.Dataset:
     """Give Merlin one file, a row group a partition: only so are partitions in a known order."""
     return in_order([glob.escape(path)], schema, cpu)
+
+
+def batches_of(loader: merlin.dataloader.tensorflow.Loader, rows: int) -> Iterator[Any]:
+    """Give the batches of a Merlin loader that has ``rows`` rows, and end its thread.
+
+    Asked for one more, it would wait for ever if its thread is about to end but has not; and
+    ``list`` asks for its length, which begins to read anew.
+    """
+    try:
+        yield from islice(loader, -(-rows // loader.batch_size))
+    finally:
+        loader.stop()
 
 
 def version(path: str) -> tuple[int, ...]:

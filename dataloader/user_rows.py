@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ from .encodings import BY_SECONDS
 from .positions import Positions, counted_before, find_positions
 from .row_check import READ_ERRORS, DataError, readable
 from .sample_columns import CHANGED, SampleColumns, id_type
-from .stored_rows import of_file, version
+from .stored_rows import batches_of, of_file, version
 from .user_check import StoredUsers, UserCheck
 
 Array = npt.NDArray[Any]
@@ -250,7 +251,7 @@ class UserRows:
     def _read(self, numbers: Sequence[int]) -> dict[str, Any]:
         """Have Merlin read row groups: arrays, and of lists values with offsets."""
         sources: dict[Path, merlin.io.Dataset] = {}
-        loaders = []
+        batches = []
         for number in numbers:  # Merlin would have several of them in memory at a time
             group = self.groups[number]
             if not group.users:  # Merlin would wait for ever
@@ -259,8 +260,8 @@ class UserRows:
                 sources[group.path] = of_file(str(group.path.absolute()), self.schema, self._on_cpu)
             loader = UsersLoader(sources[group.path], USERS_AT_A_TIME, shuffle=False)
             loader.indices = loader.indices[group.number : group.number + 1]
-            loaders.append(loader)
-        return read_columns(*loaders)
+            batches.append(batches_of(loader, group.users))
+        return read_columns(*batches)
 
     def block_of(self, columns: Mapping[str, Any], groups: list[RowGroup]) -> UserBlock:
         """Check users of row groups that a Merlin loader has read, unshuffled.
@@ -437,21 +438,17 @@ def _origin(groups: list[RowGroup], starts: Array, user: int) -> str:
     return f"{group.path}, row {group.first_row + user - int(starts[index]) + 1}"
 
 
-def read_columns(*loaders: merlin.dataloader.tensorflow.Loader) -> dict[str, Any]:
-    """Read all rows of Merlin's loaders: by column an array, of lists values with offsets."""
-    batches: dict[str, list[Array]] = {}
-    for loader in loaders:
-        try:
-            for inputs, _ in loader:
-                for name, values in inputs.items():
-                    known = batches.setdefault(name, [])
-                    found = values.numpy()
-                    if known and name.endswith(OFFSETS):  # each batch counts from 0
-                        found = found[1:] + known[-1][-1]
-                    known.append(found)
-        finally:
-            loader.stop()
-    joined = {name: np.concatenate(batches.pop(name)) for name in list(batches)}
+def read_columns(*loaders: Iterable[Any]) -> dict[str, Any]:
+    """Read all batches of Merlin's loaders: by column an array, of lists values with offsets."""
+    pieces: dict[str, list[Array]] = {}
+    for inputs, _ in chain.from_iterable(loaders):
+        for name, values in inputs.items():
+            known = pieces.setdefault(name, [])
+            found = values.numpy()
+            if known and name.endswith(OFFSETS):  # each batch counts from 0
+                found = found[1:] + known[-1][-1]
+            known.append(found)
+    joined = {name: np.concatenate(pieces.pop(name)) for name in list(pieces)}
     columns: dict[str, Any] = {n: v for n, v in joined.items() if not n.endswith((VALUES, OFFSETS))}
     for name in joined:
         if name.endswith(VALUES):

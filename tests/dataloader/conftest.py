@@ -1,8 +1,10 @@
 """Poisoned memory for the feed's tests: a row that nobody filled shows; and small users."""
 
 import functools
+import time
 
 import pytest
+from merlin.dataloader.loader_base import ChunkQueue
 from poisoned_memory import poisoned_memory  # noqa: F401
 from small_users import EARLIER, write_users_dataset
 
@@ -23,3 +25,15 @@ def written(request, tmp_path_factory):
 def users(request, written):
     """Of what a sample sees the rarer kind, where the test does not ask for another."""
     return written(getattr(request, "param", EARLIER))
+
+
+@pytest.fixture
+def slow_threads(monkeypatch):
+    """Return what has the threads of Merlin's loaders end some time after their last rows."""
+    load_chunks = ChunkQueue.load_chunks
+
+    def load_and_stay(self, device):
+        load_chunks(self, device)
+        time.sleep(0.3)
+
+    return lambda: monkeypatch.setattr(ChunkQueue, "load_chunks", load_and_stay)

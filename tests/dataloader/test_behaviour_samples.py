@@ -210,6 +210,14 @@ def test_users_read_by_merlins_own_loader_give_the_same_samples(datasets):
 
 
 @pytest.mark.timeout(60)
+def test_a_thread_of_merlins_loader_that_ends_late_is_not_waited_for(datasets, slow_threads):
+    dataset = datasets(False, None, 1, False, "popularity")
+    slow_threads()
+    loader = loader_of(dataset, 1, shuffle=False, data_memory_mb=1e-5)
+    assert sum(len(batch[1]) for batch in loader) == loader.samples
+
+
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("memory", [4096, 1e-5])
 def test_row_groups_without_users_are_passed_over(tmp_path, memory):
     directory = write_users_dataset(tmp_path / "users", [[[], [3, 4]], [[5, 6], []], [[]]])

@@ -6,6 +6,8 @@ a GPU, but for the memory.
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -96,6 +98,28 @@ def test_what_lies_before_the_first_step_is_not_read(tmp_path, gpu):
     loader.start_at(0, 4)
     assert len(collect(loader)) == 2
     assert read == [1, 2]
+
+
+@pytest.mark.timeout(60)
+def test_a_thread_of_merlins_loader_that_ends_late_is_not_waited_for(tmp_path, gpu, slow_threads):
+    dataset = open_dataset(write_files(tmp_path, [[8, 8]]))
+    expected = collect(RowLoader(dataset, 8))
+    gpu()
+    slow_threads()
+    assert_same(expected, collect(RowLoader(dataset, 8, data_memory_mb=0)))
+
+
+def test_merlins_loader_reads_each_row_group_once(tmp_path, gpu, monkeypatch):
+    read = gpu()
+    asked_for_length = MerlinsLoader.__len__
+
+    def wait_for_its_thread(self):
+        time.sleep(0.2)
+        return asked_for_length(self)
+
+    monkeypatch.setattr(MerlinsLoader, "__len__", wait_for_its_thread)
+    collect(RowLoader(open_dataset(write_files(tmp_path, [[8, 8]])), 8))
+    assert read == [0, 1]
 
 
 @pytest.mark.filterwarnings("ignore:.*were read on the host")
