@@ -259,7 +259,8 @@ def cannot_write(path: object, error: OSError) -> MerlinSimError:
 def _explained(error: BaseException, partial: Path, target: Path) -> BaseException:
     """Make an error that speaks to the person who runs it, if there is more to say."""
     if isinstance(error, KeyboardInterrupt):
-        return Stopped(f"{target}: stopped on request (Ctrl-C). No output directory was made.")
+        made = "No" if partial.exists() else "The"  # it has its name already
+        return Stopped(f"{target}: stopped on request (Ctrl-C). {made} output directory was made.")
     refusal = error if isinstance(error, OSError) else error.__cause__
     if not isinstance(refusal, OSError):
         return error
@@ -340,7 +341,10 @@ def _alone(target: Path, *, wait: bool = True) -> Iterator[None]:
 
 
 def _is_at(file: IO[str], path: Path) -> bool:
-    return path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _claim(partial: Path, target: Path, overwrite: bool, say: Callable[[str], None]) -> IO[str]:

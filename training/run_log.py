@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -115,6 +116,12 @@ def _own(position: tuple[int, ...], data: Entry, steps_an_epoch: int) -> Entry:
     return {"type": kind, **epoch, "step": position[0] * steps_an_epoch + position[1] + 1, **data}
 
 
+def _end_with_a_line(path: Path) -> None:
+    """Cut off the part of a line that a killed run, or a full disk, left at the end."""
+    if path.exists():
+        os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
+
+
 class RunLog:
     """Writes what happens; only the first rank has one that writes.
 
@@ -144,6 +151,8 @@ class RunLog:
             return
         with writing(results_dir):
             results_dir.mkdir(parents=True, exist_ok=True)
+            if append:
+                _end_with_a_line(self.path)
             self._file = open(self.path, "a" if append else "w", encoding="utf-8")
         if self._published is not None:
             self._write_lines(self._published.head())

@@ -82,11 +82,16 @@ def write_checkpoint(
     sync_directory(path)
 
 
-def read_checkpoint(path: Path, compared: Mapping[str, str] | None = None) -> SavedCheckpoint:
+def read_checkpoint(
+    path: Path,
+    compared: Mapping[str, str] | None = None,
+    opened_all: Callable[[], None] = lambda: None,
+) -> SavedCheckpoint:
     """Open one checkpoint and compare every file of it with its digest.
 
     ``compared`` are digests with which another rank has compared the arrays' files: they are not
-    read again for that.
+    read again for that. ``opened_all`` is called as soon as the checkpoint may be removed: open
+    files stay readable.
 
     Raises:
         CheckpointError: Where anything of it is missing, damaged or of another version.
@@ -94,6 +99,7 @@ def read_checkpoint(path: Path, compared: Mapping[str, str] | None = None) -> Sa
     with _as_checkpoint_error(path), ExitStack() as stack:
         sums = _listed(path)
         opened = {name: stack.enter_context(open(path / name, "rb")) for name in sums}
+        opened_all()
         if compared is not None and sums != compared:
             raise CheckpointError(f"{path} is not what another rank has read.")
         for name, file in opened.items():

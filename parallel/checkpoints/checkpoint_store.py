@@ -123,28 +123,37 @@ class CheckpointStore:
         self,
         say: Callable[[str], None] = lambda message: None,
         check: Callable[[SavedCheckpoint], None] = lambda checkpoint: None,
-        order: Sequence[str] | None = None,
+        order: Callable[[], Sequence[str]] | None = None,
     ) -> SavedCheckpoint:
         """Read the newest checkpoint that is whole, or the first of an ``order`` of names.
+
+        The lock is held until its files are open, and not while they are compared with their
+        digests: a run that saves meanwhile does not wait for that.
 
         Args:
             say: called with a sentence for each checkpoint that had to be passed over.
             check: raises CheckpointError for a checkpoint that does not say what is needed.
-            order: names, of which the first that is whole is read.
+            order: gives names, of which the first that is whole is read; called under the lock.
         """
         named = self.directory.name if self.is_one_checkpoint else None
         store = CheckpointStore(self.directory.parent) if named else self
         if not store.directory.is_dir():
             raise CheckpointError(f"{self.directory} holds no checkpoint: no such directory.")
-        with _locked(store.directory, fcntl.LOCK_SH):
-            names = [named] if named else self.names() if order is None else order
-            for path in [path for name in names for path in store._paths(name)]:
+        tried: set[Path] = set()
+        while True:
+            with contextlib.ExitStack() as lock:
+                lock.enter_context(_locked(store.directory, fcntl.LOCK_SH))
+                names = [named] if named else (order or self.names)()
+                paths = [p for name in names for p in store._paths(name) if p not in tried]
+                if not paths:
+                    break
+                tried.add(paths[0])
                 try:
-                    checkpoint = read_checkpoint(path)
+                    checkpoint = read_checkpoint(paths[0], opened_all=lock.close)
                     check(checkpoint)
                     return checkpoint
                 except CheckpointError as error:
-                    if named and path == store._paths(named)[-1]:
+                    if named and len(paths) == 1:
                         raise
                     say(f"{error} {'The one before' if order is None else 'Another one'} is taken.")
         raise CheckpointError(f"{self.directory} holds no checkpoint that can be used.")
@@ -223,8 +232,8 @@ def choose_checkpoint(
         check: raises CheckpointError for a checkpoint that does not say what is needed.
     """
     store = CheckpointStore(directory)
-    names = [directory.name] if store.is_one_checkpoint else store.names()
     if step not in (BEST, NEWEST):
+        names = [directory.name] if store.is_one_checkpoint else store.names()
         step_name = f"step-{int(step):010d}"
         if step_name not in names:
             steps = ", ".join(str(_steps(name)) for name in reversed(names)) or "none"
@@ -235,10 +244,16 @@ def choose_checkpoint(
         store = store if store.is_one_checkpoint else CheckpointStore(directory / step_name)
     if store.is_one_checkpoint:
         return store.load(say, check)
-    first = store.ranking() if step == BEST else []
-    rest = [name for name in names if name not in first]
-    checkpoint = store.load(say, check, [*first, *rest])
-    say(f"{checkpoint.path}: {_why(checkpoint, first, names, step)}")
+    names, ranked = [], []
+
+    def order() -> list[str]:
+        nonlocal names, ranked
+        names = store.names()
+        ranked = store.ranking() if step == BEST else []
+        return [*ranked, *(name for name in names if name not in ranked)]
+
+    checkpoint = store.load(say, check, order)
+    say(f"{checkpoint.path}: {_why(checkpoint, ranked, names, step)}")
     return checkpoint
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -53,6 +54,25 @@ def test_a_directory_with_something_in_it_is_replaced_only_on_request(tmp_path):
         (directory / "new").write_text("new")
     assert [path.name for path in (tmp_path / "dataset").iterdir()] == ["new"]
     assert [path.name for path in tmp_path.iterdir()] == ["dataset"]
+
+
+def test_an_interrupt_after_the_directory_has_its_name_says_that_it_was_made(tmp_path, monkeypatch):
+    (tmp_path / "dataset").mkdir()
+    (tmp_path / "dataset" / "old").write_text("old")
+    remove, interrupts = shutil.rmtree, [KeyboardInterrupt]
+
+    def interrupted(path, **options):
+        if str(path).endswith(".replaced") and interrupts:
+            raise interrupts.pop()
+        remove(path, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", interrupted)
+    with pytest.raises(Stopped, match="The output directory was made"):
+        with staged_directory(tmp_path / "dataset", overwrite=True) as directory:
+            (directory / "new").write_text("new")
+    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.glob("**/*")] == [
+        "dataset", "dataset/new",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("output", ["raw", ".", "link"])

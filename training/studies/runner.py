@@ -131,7 +131,8 @@ class EpochsOfLog:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._offset = path.stat().st_size if path.exists() else 0
+        # A run that goes on cuts off what a killed one left after its last line.
+        self._offset = path.read_bytes().rfind(b"\n") + 1 if path.exists() else 0
 
     def new(self) -> list[Epoch]:
         """Return the epochs since the last time."""

@@ -5,6 +5,7 @@ import gc
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import killed_saves
@@ -13,8 +14,9 @@ import pytest
 from killed_saves import SAVES
 
 from merlin_sim.foundation.digest import digest_of
-from merlin_sim.parallel.checkpoints import checkpoint_store
+from merlin_sim.parallel.checkpoints import checkpoint_files, checkpoint_store
 from merlin_sim.parallel.checkpoints.array_files import whole
+from merlin_sim.parallel.checkpoints.checkpoint_files import write_alone
 from merlin_sim.parallel.checkpoints.checkpoint_store import (
     CheckpointError,
     CheckpointStore,
@@ -122,13 +124,13 @@ def test_the_directory_is_locked_while_it_is_written_or_read(tmp_path, monkeypat
     def lock_tried(name):
         work = getattr(checkpoint_store, name)
 
-        def locked(*arguments):
+        def locked(*arguments, **options):
             descriptor = os.open(tmp_path, os.O_RDONLY)
             with pytest.raises(BlockingIOError):
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.close(descriptor)
             tried.append(name)
-            return work(*arguments)
+            return work(*arguments, **options)
 
         monkeypatch.setattr(checkpoint_store, name, locked)
 
@@ -139,6 +141,44 @@ def test_the_directory_is_locked_while_it_is_written_or_read(tmp_path, monkeypat
     save(store, 1)
     assert store.load().metadata["steps"] == 1
     assert tried == names
+
+
+@pytest.mark.timeout(60)
+def test_a_run_saves_while_a_reader_compares_digests(tmp_path, monkeypatch):
+    store = CheckpointStore(tmp_path, keep=1)
+    save(store, 1)
+    digest_of, waiting = checkpoint_files.digest_of, [2]
+
+    def save_meanwhile(file):
+        if waiting:
+            save(store, waiting.pop())
+        return digest_of(file)
+
+    monkeypatch.setattr(checkpoint_files, "digest_of", save_meanwhile)
+    read = store.load()
+    assert read.metadata["steps"] == 1 and store.names() == ["step-0000000002"]
+    np.testing.assert_array_equal(read.arrays["w"], np.full(1000, 1))
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(("keep", "step"), [(1, "newest"), (1, "best"), (2, "newest")])
+def test_a_checkpoint_that_is_being_written_is_waited_for_and_chosen(tmp_path, keep, step):
+    store = CheckpointStore(tmp_path, keep)
+    save(store, 10, 0.5)
+    begun, may_end = threading.Event(), threading.Event()
+
+    def write(path, parts):
+        begun.set()
+        may_end.wait()
+        return write_alone(path, parts)
+
+    parts = whole({"w": np.zeros(3)})
+    writer = threading.Thread(target=store.save, args=(20, {"auc_of": "x"}, parts, 0.7, write))
+    writer.start()
+    begun.wait()
+    threading.Timer(0.3, may_end.set).start()
+    assert chosen(tmp_path, step)[0] == 20
+    writer.join()
 
 
 @pytest.mark.slow

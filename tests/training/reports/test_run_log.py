@@ -13,6 +13,7 @@ import pytest
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.training.reports.run_results import read_results
 from merlin_sim.training.run_log import PublishedLines, RunLog
+from merlin_sim.training.studies.runner import EpochsOfLog
 
 
 class Terminal(io.StringIO):
@@ -43,6 +44,20 @@ def test_a_terminal_has_one_live_line_that_fits(tmp_path, terminal, monkeypatch)
     live = [text for text in shown if "10000/12345" in text]
     assert live and "loss 1.8088 (0.6936 + 1.1152)  3,756 samples/s" in live[-1]
     assert shown[-2] == "epoch 10/12  total_loss 1.8088"
+
+
+def test_a_run_that_goes_on_cuts_off_the_line_that_a_killed_one_began(tmp_path):
+    log = RunLog(tmp_path, stream=io.StringIO())
+    log.write("epoch", (0,), epoch=1, step=10, test_auc=0.5)
+    log.close()
+    with open(tmp_path / "log.json", "a") as file:
+        file.write('{"type": "epoch", "epoch": 2, "st')
+    epochs = EpochsOfLog(tmp_path / "log.json")
+    log = RunLog(tmp_path, append=True, stream=io.StringIO())
+    log.write("epoch", (1,), epoch=2, step=20, test_auc=0.6)
+    log.close()
+    assert [entry["step"] for entry in read_results(tmp_path).epochs] == [10, 20]
+    assert [entry["step"] for entry in epochs.new()] == [20]
 
 
 def test_a_file_has_plain_lines(tmp_path, monkeypatch):
