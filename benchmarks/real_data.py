@@ -181,7 +181,7 @@ def main(arguments: list[str]) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     for log in LOGS:
         path = bring(log, directory)
-        print(f"merlin-sim preprocess log {path} --output_path {log.name} {log.columns}")
+        print(f"merlin-sim preprocess log {path} --output {log.name} {log.columns}")
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from ..schemas.dataset import DatasetDirectory
 from .background import Background
 from .behaviour_samples import Batch
 from .epoch_plan import EpochPlan, planned_steps, slots, steps_entries
+from .stored_rows import files_of
 
 Array = npt.NDArray[Any]
 STEPS_AHEAD = 2
@@ -251,7 +252,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
     @property
     def files(self) -> tuple[str, ...]:
         """The files, in their order."""
-        return tuple(self.dataset.engine._dataset.files)
+        return files_of(self.dataset) or ()
 
     def keeps_together(self, column: str) -> bool:
         """Whether the samples of each id of a column come one after another, on one rank."""

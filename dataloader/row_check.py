@@ -14,6 +14,7 @@ from merlin.schema import ColumnSchema, Schema
 
 from ..foundation.exceptions import MerlinSimError
 from ..schemas.channels import known_channel, tag_names
+from ..schemas.dtypes import LARGEST_NUMBER
 from ..schemas.known_keys import domain_of
 from ..schemas.parquet import is_list, type_in_words, value_type
 from .arrow_columns import Array, Column
@@ -132,9 +133,6 @@ def _numpy_kind(kind: pa.DataType) -> str:
         return np.dtype(kind.to_pandas_dtype()).kind
     return ""
 
-
-LARGEST_NUMBER = float(np.finfo(np.float32).max)
-"""Models compute in 32 bits: what is beyond it would be infinite there."""
 
 Where = Callable[[int], str]
 """Names the file and the row of one of the rows that are looked at."""

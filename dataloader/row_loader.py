@@ -17,11 +17,11 @@ from merlin.schema import Schema
 from ..foundation.batch_names import OFFSETS, VALUES
 from ..foundation.exceptions import MerlinSimError
 from ..foundation.gpus import first_line, short_of_memory
+from ..schemas.dtypes import LARGEST_NUMBER
 from .behaviour_samples import Batch
 from .epoch_plan import EpochPlan
 from .loader import Array, Block, Loader
-from .row_check import LARGEST_NUMBER
-from .stored_rows import Part, StoredRows, batches_of, of_file
+from .stored_rows import Part, StoredRows, batches_of, files_of, of_file
 
 
 class RowLoader(Loader):
@@ -53,7 +53,7 @@ class RowLoader(Loader):
                 "The schema should have one column tagged as target, or none. "
                 f"Received: {', '.join(self.label_names)}."
             )
-        if not hasattr(getattr(dataset.engine, "_dataset", None), "files"):
+        if files_of(dataset) is None:
             raise MerlinSimError(
                 "The dataset should be of parquet files. Received: one of "
                 f"{type(dataset.engine).__name__}. Merlin's own loader reads it."

@@ -15,8 +15,10 @@ import merlin.io
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.dataset
 import pyarrow.parquet as pq
 import tensorflow as tf
+from merlin.io.parquet import ParquetDatasetEngine
 from merlin.schema import Schema
 
 from ..foundation.cores import count_cores
@@ -228,6 +230,16 @@ def in_order(paths: list[str], schema: Schema, cpu: bool | None = None) -> merli
         )
     source.engine.paths = source.engine.stripped_paths = paths
     return source
+
+
+def files_of(dataset: merlin.io.Dataset) -> tuple[str, ...] | None:
+    """The files of a dataset, in their order; None if it is not of parquet files."""
+    engine = dataset.engine
+    if not isinstance(engine, ParquetDatasetEngine):
+        return None
+    paths = engine.stripped_paths
+    of_all = pyarrow.dataset.dataset(paths if len(paths) > 1 else paths[0], filesystem=engine.fs)
+    return tuple(of_all.files)
 
 
 def of_file(path: str, schema: Schema, cpu: bool | None = None) -> merlin.io.Dataset:

@@ -73,7 +73,7 @@ class TwoWeeks:
 
     def preprocess(self, day: int) -> None:
         """Make the dataset of a day; ids and histories go on from the day before."""
-        words = ["log", str(self.directory / f"logs/day_{day:02}.csv"), "--output_path"]
+        words = ["log", str(self.directory / f"logs/day_{day:02}.csv"), "--output"]
         words.append(self.dataset(day))
         if day == 0:
             merlin_sim("preprocess", *words, *LOG.split())

@@ -27,8 +27,8 @@ What cannot stand here:
   GPU for preprocessing).
 - Handlers of signals stand with those who wait for one: ``ranks/interruption.py``,
   ``training/runs/run.py``, ``serving/triton/serve.py``.
-- ``models/composed_model.py`` wraps one method of Merlin's models, which gives no block
-  the sample weights of a batch.
+- ``models/composed_model.py`` wraps a method of Merlin's models, which gives no block the sample
+  weights of a batch, and a function of theirs, so that a dataset directory is refused in words.
 - Two reach into a single object of Merlin's: ``workflows/ops/workflow.py`` exchanges the
   executor of its own workflows, ``dataloader/stored_rows.py`` the order of its dataset's files.
 """

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 
+LARGEST_NUMBER = (2 - 2**-23) * 2.0**127
+"""Models compute in 32 bits: what is beyond it would be infinite there."""
 FRAMEWORKS = ("torch.", "tf.", "tensorflow.", "np.", "numpy.", "cudf.", "merlin.", "md.")
 
 _CANONICAL = frozenset(

@@ -129,9 +129,13 @@ def _written_alone(column: ColumnSchema) -> tuple[ColumnSchema, ColumnSchema]:
     domain = {key: value for key, value in column.properties.items() if key == "domain"}
     bare = from_record({**to_record(column), "properties": {}})
     for candidate in (column, with_properties(bare, domain), bare):
-        with contextlib.suppress(Exception):
+        try:
             return candidate, _through_merlin([candidate])[0][0]
-    raise MerlinSimError(f"column {column.name!r} cannot be written to {SCHEMA_FILE}")
+        except Exception as error:  # Merlin's and protobuf's own
+            reason = error
+    raise MerlinSimError(
+        f"column {column.name!r} cannot be written to {SCHEMA_FILE}: {reason}"
+    ) from reason
 
 
 def _restored(columns: list[ColumnSchema]) -> list[ColumnSchema]:

@@ -27,7 +27,7 @@ mkdir -p "$directory"
 # Readers with three lifelong interests each, to which most of what they read returns.
 merlin_sim data synthesize --output "$raw" --users 1000 --items 1600 --categories 16 \
   --interests 3 --long_term 0.6 --short_term 0.2 --seed 1
-merlin_sim preprocess amazon-books --amazon_dataset_path "$raw" --output_path "$dataset" \
+merlin_sim preprocess amazon-books --amazon_dataset_path "$raw" --output "$dataset" \
   --layout users
 merlin_sim train --dataset_dir "$dataset" --model_type sim --global_batch_size 1024 --epochs 2 \
   --seed 1 --results_dir "$run" --save_checkpoint_path "$run/checkpoints"

@@ -54,13 +54,18 @@ def fit_cudf_to_merlin() -> None:
     """Let cudf 24.12 take what Merlin 23.8 was written for."""
     if not getattr(sys.modules.get("merlin.core.has_gpu"), "HAS_GPU", False):
         return
-    with contextlib.suppress(Exception):  # the user of cudf reports what is wrong with it
+    try:
         cudf, column = map(importlib.import_module, ("cudf", "cudf.core.column"))
-        # Merlin imports it, and calls it for files on remote disks alone.
-        vars(column).setdefault("build_categorical_column", None)
-        mend_series(cudf, column.ColumnBase, importlib.import_module("merlin.core.dispatch"))
-        # NVTabular counts keys that are strings by it: libcudf can, cudf's own check refuses it.
-        importlib.import_module("cudf._lib.groupby")._STRING_AGGS.add("size")
+        groupby, dispatch = map(
+            importlib.import_module, ("cudf._lib.groupby", "merlin.core.dispatch")
+        )
+    except Exception:  # the user of cudf reports what is wrong with it
+        return
+    # Merlin imports it, and calls it for files on remote disks alone.
+    vars(column).setdefault("build_categorical_column", None)
+    mend_series(cudf, column.ColumnBase, dispatch)
+    # NVTabular counts keys that are strings by it: libcudf can, cudf's own check refuses it.
+    groupby._STRING_AGGS.add("size")
 
 
 def mend_series(cudf: Any, bare: type, dispatch: Any) -> None:

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..foundation.requests import RequestError, missing_keys, refuse_all
+from ..schemas.dtypes import LARGEST_NUMBER
 from ..workflows.raw_values import can_be_number
 from ..workflows.times import EXPECTED_DATE, parsed_seconds, seconds_of
 from .limits import Limits
@@ -258,8 +259,6 @@ def _arrow(values: list[Any]) -> pa.Array:
 
 
 NOT_UTF8 = "expected UTF-8, found byte"
-LARGEST_NUMBER = float(np.finfo(np.float32).max)
-"""Models take numbers of 32 bits."""
 
 
 def csv_key(cell: str, where: str, is_text: bool) -> Any:

@@ -14,6 +14,9 @@ from ..foundation.settings import require_settings, setting
 from .limits import Limits
 from .versions import Canary, ServedVersion
 
+RETRIEVED = 500
+"""Items that are retrieved for a user, unless another number is given."""
+
 
 @dataclass(frozen=True)
 class LogSettings:

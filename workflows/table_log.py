@@ -247,6 +247,7 @@ BEHAVIOURS = {
 }  # fmt: skip
 """What columns of behaviours are called."""
 MOST_BEHAVIOURS = 20
+"""That a message names."""
 
 
 def unread_labels(log: TableLog) -> list[str]:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from ...foundation.exceptions import MerlinSimError
 
 EXIT_CODE = 70
-"""As where a rank is lost later on."""
+"""EX_SOFTWARE: another rank was lost, or never came."""
 GLOO_TIMEOUT = "HOROVOD_GLOO_TIMEOUT_SECONDS"
 NOTICE_SECONDS = 10.0
 """After so long a rank says that it waits, and for whom."""

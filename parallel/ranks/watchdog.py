@@ -31,11 +31,10 @@ import psutil
 
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.ranks import Ranks
+from .arrival import EXIT_CODE
 from .collectives import broadcast_object, gather_objects
 from .interruption import Interrupted
 
-EXIT_CODE = 70
-"""EX_SOFTWARE: another rank was lost."""
 BEAT_SECONDS = 1.0
 SILENCE_SECONDS = 20.0
 """A process that says nothing for so long is stopped or its machine is gone."""

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...foundation.exceptions import MerlinSimError
+from ...serving.settings import RETRIEVED
 from .model_options import parse_own
 from .shared_options import option
 
 if TYPE_CHECKING:
     from ...serving.retrieval.recommender import Recommender
 
-RETRIEVED = 500
 RULES = click.option(
     "--rules", "rules_path", type=Path, help="Rules of what may be recommended; YAML."
 )

@@ -25,6 +25,7 @@ from ...schemas.channels import (
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.layout_names import CATEGORIES, TRAIN
 from ...workflows.vocabularies import Vocabularies
+from ..settings import RETRIEVED
 from .index import Ids, share_found
 from .recommender import Ranker, Recommender
 from .users import UserHistory
@@ -196,7 +197,6 @@ class CoOccurrence:
 TOP = 20
 """The length of an answer of which NDCG and coverage are reported."""
 RECALLS = (20, 100, 500)
-RETRIEVED = 500
 POPULAR, CO_OCCURRENCE, INDEX = "popular items", "co-occurrence", "towers, index"
 WHOLE, RANKED_POPULAR = "the whole", "ranker on popular"
 

@@ -139,7 +139,13 @@ def test_the_block_chains_as_merlins_do():
     model = mm.Model(DLRMBlock.from_schema(ranking_schema(), **SMALL), mm.BinaryOutput("clicked"))
     model.compile("adam", run_eagerly=True)
     columns, labels = batch_of(8)
-    model.train_step(({name: value[:, None] for name, value in columns.items()}, labels))
+    batch = {name: value[:, None] for name, value in columns.items()}
+    model(batch)
+    before = [variable.numpy() for variable in model.trainable_variables]
+    logs = model.train_step((batch, labels))
+    assert np.isfinite(logs["loss"])
+    for variable, was in zip(model.trainable_variables, before, strict=True):
+        assert (variable.numpy() != was).any(), variable.name
 
 
 def test_missing_columns_are_named_and_what_would_be_ignored_is_refused():

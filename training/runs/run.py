@@ -34,8 +34,9 @@ from ...parallel.checkpoints.checkpoint_store import (
     choose_checkpoint,
 )
 from ...parallel.ranks import collectives
+from ...parallel.ranks.arrival import EXIT_CODE
 from ...parallel.ranks.run_lock import run_in
-from ...parallel.ranks.watchdog import EXIT_CODE, SILENCE_SECONDS, Watchdog
+from ...parallel.ranks.watchdog import SILENCE_SECONDS, Watchdog
 from ...parallel.steps.dropout_seeds import DropoutSeeds
 from ...schemas.dataset import DatasetDirectory
 from ...schemas.fingerprint import fingerprint

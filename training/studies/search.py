@@ -64,8 +64,9 @@ class SearchMemory:
         path = self.root / STORAGE
         connection = {"connect_args": {"timeout": WAIT_FOR_STORAGE}}
         try:
+            self._storage = self._optuna.storages.RDBStorage(f"sqlite:///{path}", connection)
             return self._optuna.create_study(
-                storage=self._optuna.storages.RDBStorage(f"sqlite:///{path}", connection),
+                storage=self._storage,
                 study_name=NAME,
                 direction="maximize",
                 load_if_exists=True,
@@ -146,7 +147,9 @@ class SearchMemory:
         return self._trials()[number]
 
     def _trial(self, number: int) -> Any:
-        return self._optuna.trial.Trial(self._study, self._frozen(number)._trial_id)
+        study = self._storage.get_study_id_from_name(NAME)
+        known = self._storage.get_trial_id_from_study_id_trial_number(study, number)
+        return self._optuna.trial.Trial(self._study, known)
 
 
 def _suggest(trial: Any, name: str, entry: Range | tuple[Any, ...]) -> Any:

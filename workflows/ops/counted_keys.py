@@ -28,15 +28,15 @@ from ...foundation.cores import count_cores
 from ...foundation.exceptions import MerlinSimError
 from ...foundation.files import whole_file
 from ...foundation.hashing import mix_32_arrays
+from ...schemas.item_table import COUNT, KEY
 from ..frames import arrow_of
 from ..schedulers import write_arrow, written_by_task
 from ..times import is_text
 from .key_index import add_up, hashes_of, one_array, read_column
 from .workflow import TemporaryFiles
 
-FREQUENCY, FREQUENCY_HASH, KEY, HASH = "frequency", "frequency_hash", "key", "hash"
-ORDERS = (FREQUENCY, FREQUENCY_HASH, KEY, HASH)
-COUNT = "count"
+FREQUENCY, FREQUENCY_HASH, BY_KEY, HASH = "frequency", "frequency_hash", "key", "hash"
+ORDERS = (FREQUENCY, FREQUENCY_HASH, BY_KEY, HASH)
 ORDER_METADATA = b"merlin_sim.order"
 """Says in a file in which order its keys are."""
 PADDING, NULL, UNKNOWN = 0, 1, 2
@@ -260,9 +260,9 @@ def _add_up_part(
 
 
 def _order(keys: pa.Array, counts: Array, order: str, name: str) -> Array:
-    if order in (KEY, FREQUENCY):
+    if order in (BY_KEY, FREQUENCY):
         by_key = np.asarray(pc.sort_indices(keys))
-        if order == KEY:
+        if order == BY_KEY:
             return by_key
         # pandas sorts backwards, not stably, which among equal counts gives NVTabular's order
         backwards = by_key[::-1]

@@ -270,7 +270,8 @@ def _from_plain(value: Any) -> Any:
         if parts["names"] == "*":
             return ColumnSelector("*")
         subgroups = [_from_plain(group) for group in parts["subgroups"]]
-        tags = [Tags._value2member_map_.get(tag, tag) for tag in parts["tags"]]
+        known = {tag.value: tag for tag in Tags}
+        tags = [known.get(tag, tag) for tag in parts["tags"]]
         return ColumnSelector(list(parts["names"]), subgroups=subgroups, tags=tags)
     if value.keys() == {TAG}:
         return Tags(value[TAG])

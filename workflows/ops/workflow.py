@@ -124,7 +124,7 @@ class _ScheduledExecutor(DaskExecutor):
     def transform(self, ddf: Any, graph: Any, *arguments: Any, **options: Any) -> Any:
         """Transform all partitions; for the types that come out of ``fit``, the first rows."""
         if options.get("capture_dtypes") and not isinstance(graph, list):
-            ddf = ddf.map_partitions(M.head, LOOKED_AT, meta=ddf._meta)
+            ddf = ddf.map_partitions(M.head, LOOKED_AT, meta=ddf)
         return super().transform(ddf, graph, *arguments, **options)
 
     def fit_phase(self, dataset: Any, nodes: list[Any], strict: bool = False) -> None:

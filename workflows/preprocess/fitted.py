@@ -352,7 +352,7 @@ def rows_that_train(workflow: nvt.Workflow, dataset: Dataset) -> Dataset:
     if group.rules.fit_on == ALL_ROWS:
         return dataset
     frames = dataset.to_ddf()
-    chosen = frames.map_partitions(_training_rows, group, meta=frames._meta)
+    chosen = frames.map_partitions(_training_rows, group, meta=frames)
     return Dataset(chosen, schema=dataset.schema, cpu=dataset.cpu)
 
 

@@ -37,6 +37,7 @@ from ..ops.key_index import ABSENT, KeyIndex
 from ..ops.workflow import Workflow, fitting_on
 from ..rules import ALL_ROWS, LATEST, SampleRules, newest_tenth
 from ..schedulers import read_arrow, written_by_task
+from ..table_log import MOST_BEHAVIOURS
 from ..text_lines import bad_rows_of
 from ..times import TimeRange, joined, known_times, text_of_time
 from .dataset_writer import DatasetWriter, fitted_numbers, group_of, keys_of
@@ -58,8 +59,6 @@ from .user_buckets import BUCKETS, DealtFiles, LogDealer, deal_log, number_of_bu
 
 WORK = ".work"
 EARLIER_BUCKETS = "earlier buckets"
-MOST_BEHAVIOURS = 20
-"""That a message names."""
 
 
 class _UnfitInLog(Exception):

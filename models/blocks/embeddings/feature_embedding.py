@@ -157,7 +157,7 @@ def given_tables(given: Any, schema: Schema) -> dict[str, EmbeddingTable]:
     if isinstance(given, Mapping):
         found = {name: part_from(table) for name, table in given.items()}
     else:
-        layers = given._flatten_layers() if isinstance(given, tf.keras.layers.Layer) else ()
+        layers = (given, *given.submodules) if isinstance(given, tf.keras.layers.Layer) else ()
         of_block = [layer for layer in layers if isinstance(layer, EmbeddingTable)]
         # A block may have tables of other columns too, which are no concern of this one.
         found = {table.table_name: table for table in of_block if table.table_name in domains}

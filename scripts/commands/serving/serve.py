@@ -12,8 +12,8 @@ import click
 
 from ....foundation.process_wide import silence_grpc_at_forks
 from ....serving.limits import Limits
-from ....serving.settings import LogSettings, ServerOptions
-from ...options.recommend_options import MOST_RETRIEVED, RETRIEVED, RULES, index_option
+from ....serving.settings import RETRIEVED, LogSettings, ServerOptions
+from ...options.recommend_options import MOST_RETRIEVED, RULES, index_option
 from ...options.shared_options import options_of
 from ...options.short_help import ShortHelp
 from ...options.store_options import store_option

@@ -45,8 +45,7 @@ def test_a_second_run_sees_who_is_there_and_a_killed_one_blocks_nobody(
                 pytest.fail("two runs are in one directory")
         with pytest.raises(MerlinSimError, match=said):
             check_free([tmp_path / name])
-    with run_in([tmp_path / "other"]):  # what was held beside the refused one is free again
-        pass
+    check_free([tmp_path / "other"])  # what was held beside the refused one is free again
     os.kill(holder.pid, signal.SIGKILL)
     holder.wait(60)
     check_free([tmp_path / "results"])
@@ -58,11 +57,13 @@ def test_a_second_run_sees_who_is_there_and_a_killed_one_blocks_nobody(
 def test_one_directory_for_two_purposes_is_held_once(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "results")
     with run_in([tmp_path / "results", tmp_path / "results", tmp_path / "link"]):
-        pass
+        with pytest.raises(MerlinSimError, match="no other run"):
+            check_free([tmp_path / "results"])
+    check_free([tmp_path / "results"])
 
 
 def test_a_directory_that_cannot_be_written_is_left_to_whoever_writes(tmp_path):
     (tmp_path / "file").write_text("")
     check_free([tmp_path / "none", tmp_path / "file"])
     with run_in([tmp_path / "file"]):
-        pass
+        assert (tmp_path / "file").read_text() == ""

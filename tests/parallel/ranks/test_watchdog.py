@@ -13,6 +13,7 @@ import pytest
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.parallel.ranks import watchdog as watchdog_module
+from merlin_sim.parallel.ranks.arrival import EXIT_CODE
 from merlin_sim.parallel.ranks.watchdog import (
     LONG_SECONDS,
     SILENCE_SECONDS,
@@ -166,7 +167,7 @@ def test_a_rank_that_dies_is_named_without_waiting_for_a_beat(first_rank, monkey
     second.shutdown(socket.SHUT_RDWR)
     message, code = ended.get(timeout=100)
     assert "rank 1 died" in message
-    assert code == watchdog_module.EXIT_CODE
+    assert code == EXIT_CODE
 
 
 def test_a_rank_that_failed_says_why(first_rank, monkeypatch):
