@@ -34,7 +34,8 @@ RUN make setup
 FROM ${CPU_BASE} AS cpu
 
 ARG USER_ID=1000
-ENV HOME=/home/merlin
+ENV HOME=/home/merlin \
+    USER=merlin
 COPY --from=cpu-build --chown=${USER_ID}:${USER_ID} /home/merlin/merlin_sim /home/merlin/merlin_sim
 USER ${USER_ID}:${USER_ID}
 WORKDIR /home/merlin/merlin_sim
@@ -76,6 +77,7 @@ FROM ${CPU_BASE} AS gpu-wheels
 
 ARG USER_ID=1000
 ENV HOME=/home/merlin \
+    USER=merlin \
     DEVICE=gpu \
     NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
@@ -97,7 +99,8 @@ ARG USER_ID=1000
 ENV HOROVOD_CYCLE_TIME=0.1 \
     HOROVOD_FUSION_THRESHOLD=67108864 \
     HOROVOD_NUM_STREAMS=2 \
-    HOME=/home/merlin
+    HOME=/home/merlin \
+    USER=merlin
 
 WORKDIR /workspace/merlin_sim
 COPY . .

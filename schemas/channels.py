@@ -1,8 +1,8 @@
 """Channels: their names, what a family of models takes of them, and which contracts are known.
 
 A channel is a named group of features that a model treats alike. What a dataset is, is known here,
-below the models: rooms that import no model make datasets of behaviour and of plain rows. A family
-says which of the two it takes, under its own name, or brings a contract of its own, and is
+below the models: folders that import no model make datasets of behaviour and of plain rows. A
+family says which of the two it takes, under its own name, or brings a contract of its own, and is
 registered with it.
 """
 

@@ -36,6 +36,7 @@ if [ -n "$unlike" ]; then
   printf '%s\n' "$unlike" "setup_container: this is not the container that requirements/container-assumed.txt describes; use make setup" >&2
   exit 2
 fi
+export PIP_CONSTRAINT=  # the container's own would bind these too
 "$python" -m pip install --no-cache-dir --no-deps --requirement requirements/container.txt
 "$python" -m pip install --no-cache-dir --no-deps --no-build-isolation --editable .
 "$python" -c 'from merlin_sim.scripts.main import main; main()' doctor

@@ -1,4 +1,4 @@
-"""The rooms of the house: which may import which, and that no imports run in a circle.
+"""The top folders: which may import which, and that no imports run in a circle.
 
 Every import counts: those inside functions and those for type checkers alone, too.
 """
@@ -17,7 +17,7 @@ import setuptools
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "merlin_sim"
 
-# Room -> the rooms it may import; the floors of docs/design.md, bottom up.
+# Folder -> the folders that it may import; the layers of docs/design.md, bottom up.
 MAY_IMPORT = {
     "foundation": set(),
     "schemas": {"foundation"},
@@ -35,15 +35,15 @@ MAY_IMPORT = {
 }  # fmt: skip
 
 
-def room_of(module: str) -> str:
+def top_of(module: str) -> str:
     return module.split(".")[0]
 
 
 def folders() -> list[Path]:
     return [
         folder
-        for room in MAY_IMPORT
-        for folder in [ROOT / room, *(ROOT / room).rglob("*")]
+        for top in MAY_IMPORT
+        for folder in [ROOT / top, *(ROOT / top).rglob("*")]
         if folder.is_dir() and any(folder.glob("*.py"))
     ]
 
@@ -80,12 +80,12 @@ def is_ours(name: str) -> bool:
 
 
 @pytest.mark.slow
-def test_a_room_imports_only_rooms_below_it():
+def test_a_folder_imports_only_folders_below_it():
     wrong = [
         f"{module} imports {imported}"
         for module in MODULES
         for imported in imports(module)
-        if imported.split(".")[0] not in {*MAY_IMPORT[room_of(module)], room_of(module)}
+        if imported.split(".")[0] not in {*MAY_IMPORT[top_of(module)], top_of(module)}
     ]
     assert not wrong
     TopologicalSorter(MAY_IMPORT).prepare()  # raises CycleError where one stands on itself
