@@ -95,6 +95,8 @@ class FileStore(HistoryStore):
         self._opened: list[sqlite3.Connection] = []
         self._writing = threading.RLock()
         self._is_loading = False
+        self._is_busy = False
+        """Whether another process was writing when the last summary should have been written."""
         if not path.is_file() and not create:
             raise StoreError(f"{path}: no such file: `merlin-sim histories load` makes it.")
         with self._errors():
@@ -166,7 +168,7 @@ class FileStore(HistoryStore):
 
     def _begin_summary(self, user: str, model: str) -> Any:
         """Mark the whole history as not in a summary, unless another one has meanwhile."""
-        with self._errors(), self._transaction(SUMMARY_SECONDS) as connection:
+        with self._summary_transaction() as connection:
             if self._kept_summary(user, model) is None:
                 connection.execute(_DELETE_SINCE, (user, MOST))
                 connection.execute(_ALL_SINCE, (user,))
@@ -180,7 +182,7 @@ class FileStore(HistoryStore):
     def keep_summary(self, user: str, model: str, summary: bytes, mark: tuple[int, int]) -> None:
         """See Reading."""
         was, through = mark
-        with self._errors(), self._transaction(SUMMARY_SECONDS) as connection:
+        with self._summary_transaction() as connection:
             row = (summary, through, user, model, was)
             if connection.execute(_KEEP_SUMMARY, row).rowcount:
                 connection.execute(_DELETE_SINCE, (user, through))
@@ -279,6 +281,18 @@ class FileStore(HistoryStore):
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
+
+    @contextmanager
+    def _summary_transaction(self) -> Iterator[sqlite3.Connection]:
+        """While another process writes for long, the first to come waits for it, and no other."""
+        patience = 0.0 if self._is_busy else SUMMARY_SECONDS
+        try:
+            with self._errors(), self._transaction(patience) as connection:
+                yield connection
+            self._is_busy = False
+        except StoreError:
+            self._is_busy = True
+            raise
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

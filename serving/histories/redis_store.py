@@ -142,6 +142,11 @@ end
 redis.call('HSET', KEYS[1], 'generation', ARGV[1])
 return ''
 """
+_HOLD = """
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+return redis.call('EXPIRE', KEYS[1], ARGV[2])
+"""
+"""Of no seconds more a key is deleted."""
 _CURRENT = ""
 FILLING = f"{ABOUT}:filling"
 """Has the generation that is being filled, and goes by itself where that has stopped."""
@@ -182,26 +187,29 @@ class RedisStore(HistoryStore):
         self.keep: int | None = None
         self._breaker = Breaker(self.shown)
         with self._errors():
-            self._redis = self._client(redis, address, PATIENCE_SECONDS)
+            self._redis = self._client(redis, address, PATIENCE_SECONDS, retries=0)
             self._append = self._redis.register_script(_APPEND)
             self._switch = self._redis.register_script(_SWITCH)
             self._delete = self._redis.register_script(_DELETE)
-            reading = self._client(redis, address, READ_SECONDS)
+            self._hold = self._redis.register_script(_HOLD)
+            reading = self._client(redis, address, READ_SECONDS, retries=1)
             self._read = reading.register_script(_READ)
             self._read_summed = reading.register_script(_READ_SUMMED)
             self._keep_summary = reading.register_script(_KEEP_SUMMARY)
-            served = self._client(redis, address, APPEND_SECONDS)
+            served = self._client(redis, address, APPEND_SECONDS, retries=0)
             self._append_served = served.register_script(_APPEND)
         if not later:
             self._open(keep, create)
 
     @staticmethod
-    def _client(redis: Any, address: str, seconds: float) -> Any:
+    def _client(redis: Any, address: str, seconds: float, retries: int) -> Any:
         from redis.backoff import NoBackoff
         from redis.retry import Retry
 
-        # Once more where a connection was closed while it was idle; never after a time-out.
-        again = Retry(NoBackoff(), 1, supported_errors=(redis.ConnectionError,))
+        # A connection that was closed while it was idle is made anew without a retry. One that
+        # breaks later may have had its command run: what appends is not sent again. Never after a
+        # time-out.
+        again = Retry(NoBackoff(), retries, supported_errors=(redis.ConnectionError,))
         return redis.Redis.from_url(
             address, decode_responses=True, socket_timeout=seconds,
             socket_connect_timeout=seconds, retry=again,
@@ -318,7 +326,7 @@ class RedisStore(HistoryStore):
                 raise StoreError(f"{self.shown}: another one is filling the store.")
         try:
             with self._errors():
-                self._clear_others()  # what was left by one that was killed
+                self._clear_others(generation)  # what was left by one that was killed
             yield _NewGeneration(self, generation)
             with self._errors():
                 overwriting = "1" if overwrite else ""
@@ -327,15 +335,18 @@ class RedisStore(HistoryStore):
                     raise StoreError(f"{self.shown}: {problem}; nothing was loaded.")
         finally:
             with self._errors():
-                if self._redis.get(FILLING) == generation:
-                    self._clear_others()
-                    self._redis.delete(FILLING)
+                self._clear_others(generation)
+                self._holds(generation, 0)
 
     def fill(self, generation: str, interactions: Sequence[Interaction]) -> None:
         """Append to a generation that will be read when it is whole."""
         with self._errors():
+            if not self._holds(generation):
+                raise StoreError(
+                    f"{self.shown}: filling it stood still for more than {_FILLING_SECONDS} s, so "
+                    "that another one may be filling it; nothing was loaded."
+                )
             self._append(keys=[ABOUT], args=[generation, *_texts(interactions)])
-            self._redis.expire(FILLING, _FILLING_SECONDS)
 
     def close(self) -> None:
         """See HistoryStore."""
@@ -343,14 +354,21 @@ class RedisStore(HistoryStore):
                        self._append_served.registered_client):  # fmt: skip
             client.close()
 
-    def _clear_others(self) -> None:
-        """Remove all generations but the one that is read: older ones, and what was given up."""
-        generation, made = self._redis.hmget(ABOUT, "generation", "generations")
-        for other in range(1, int(made) + 1):
+    def _holds(self, generation: str, seconds: int = _FILLING_SECONDS) -> bool:
+        """Return whether it is the one that is being filled; it stays so for as long."""
+        return bool(self._hold(keys=[FILLING], args=[generation, seconds]))
+
+    def _clear_others(self, own: str) -> None:
+        """Remove all generations but the one that is read: older ones, and what was given up.
+
+        Those of others only as long as ``own`` is the one that is being filled.
+        """
+        current, made = self._redis.hmget(ABOUT, "generation", "generations")
+        for other in (own, *map(str, range(1, int(made) + 1))):
             users = f"{ABOUT}:{other}"
-            if str(other) == generation:
-                continue
-            while names := self._redis.srandmember(users, 1000):
+            while other != current and (names := self._redis.srandmember(users, 1000)):
+                if not self._holds(own) and other != own:
+                    return
                 kinds = ("", ":summary", ":since")
                 self._redis.unlink(
                     *(f"{ABOUT}{kind}:{other}:{name}" for name in names for kind in kinds)
@@ -390,27 +408,25 @@ class Breaker:
     def __init__(self, what: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._what, self._clock = what, clock
         self._lock = threading.Lock()
-        self._failures = 0
+        self._pause = 0.0
+        """Seconds for which it is left alone after a failure; 0 where the last call succeeded."""
         self._until = 0.0
         """When the next call is let through."""
 
     def __enter__(self) -> None:
         with self._lock:
             now = self._clock()
-            if self._failures and now < self._until:
+            if self._pause and now < self._until:
                 raise StoreError(
                     f"{self._what}: did not answer; it is asked again in {self._until - now:.1f} s."
                 )
-            if self._failures:
-                self._until = now + self._pause()  # this call tries, others wait for what it finds
+            if self._pause:
+                self._until = now + self._pause  # this call tries, others wait for what it finds
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         with self._lock:
             if error is None:
-                self._failures = 0
+                self._pause = 0.0
             elif isinstance(error, StoreError):
-                self._failures += 1
-                self._until = self._clock() + self._pause()
-
-    def _pause(self) -> float:
-        return float(min(FIRST_SECONDS * 2 ** (self._failures - 1), MOST_SECONDS))
+                self._pause = min(2 * self._pause or FIRST_SECONDS, MOST_SECONDS)
+                self._until = self._clock() + self._pause

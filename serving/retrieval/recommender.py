@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from types import MappingProxyType
@@ -204,7 +205,7 @@ class Recommender:
         """
         history = UserHistory({}, [self.towers.catalogue.keys[1]])
         encoder = self.towers.encoder
-        with suppress(MerlinSimError):
+        try:
             if self.scores is not None:
                 self.scores.look_up_all()
             encoded = encoder.encode(user_event(encoder, history, {}))
@@ -212,6 +213,9 @@ class Recommender:
             ids = self.index.search(self.towers.users([encoded]), count)[0][0]
             if self.scores is not None:
                 self.scores.score(history, ids[ids >= 0], {})
+        except MerlinSimError as error:
+            said = f"merlin-sim: the first request will prepare the models: {error}"
+            print(said, file=sys.stderr, flush=True)
 
     def _choose(self, question: Question, query: Vectors, seen: Ids, found: Found) -> Answer:
         """Answer by what was found for a user's vector, [1, dim]."""

@@ -29,6 +29,8 @@ PROBE_SECONDS = 2.0
 STANDSTILL_SECONDS = 15.0
 """How long a replica that is starting may do nothing."""
 LOOKS_EVERY = 0.05
+UNREADABLE = (psutil.Error, OSError, RuntimeError)
+"""What psutil raises of a process that ends meanwhile, or where files cannot be opened."""
 MOST_ERRORS = 5
 """Connections that may fail one after the other, while Triton lives."""
 
@@ -103,7 +105,7 @@ class Replica:
         workers = [pid for model in self.models for pid in processes_of(self.folder, model)]
         self.process.kill()
         for pid in workers:  # one that hangs, or is loading, does not see that no one waits
-            with suppress(psutil.Error):
+            with suppress(*UNREADABLE):
                 if (worker := psutil.Process(pid)).name() == WORKER_NAME:
                     worker.kill()
         self._thread.join()
@@ -129,6 +131,8 @@ class Replica:
                     self.problem = self._find_problem()
         except ReplicaError as error:
             self.problem = str(error)
+        except Exception as error:  # whatever it is, nobody watches it any more
+            self.problem = f"{type(error).__name__}: {error}"
         self.is_ready = False
 
     def _wait_until_it_answers(self) -> None:
@@ -278,10 +282,10 @@ def work_of(processes: Sequence[int]) -> tuple[float, int, bool]:
     """Add up what processes, and those that they started, computed and read."""
     seconds, read, is_busy = 0.0, 0, False
     for pid in processes:
-        with suppress(psutil.Error):
+        with suppress(*UNREADABLE):
             process = psutil.Process(pid)
             for each in [process, *process.children(recursive=True)]:
-                with suppress(psutil.Error):
+                with suppress(*UNREADABLE):
                     times = each.cpu_times()
                     seconds += times.user + times.system
                     read += each.io_counters().read_bytes

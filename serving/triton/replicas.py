@@ -109,15 +109,16 @@ class Replicas:
         self.say(f"{replica.problem}: starting it again ({self._failures + 1} of {most})")
 
     def _give_up_if_it_is_enough(self, replica: Replica, most: int) -> None:
-        if self._failures >= most and self.active is None and self.standby is None:
+        others = (self.active, self.standby, self._loading)
+        if self._failures >= most and all(other is None for other in others):
             raise ServerError(
                 f"{replica.problem}, {self._failures} times: it is not started again (its output "
                 "stands above; --verbose lets it say more)."
             )
 
     def _start_another(self) -> None:
-        is_needed = self.has_standby or self.active is None
-        if self.standby is not None or self._loading is not None or not is_needed:
+        is_needed = self.active is None or (self.has_standby and self._loading is None)
+        if self.standby is not None or not is_needed:
             return
         if self.clock() >= self._next_start:
             try:
@@ -150,14 +151,27 @@ class Replicas:
         except (MerlinSimError, OSError) as error:
             self._refuse(new, str(error))
             return
-        if self.standby is not None:  # of memory two are enough
-            self._in_background(self.standby.kill)
-            self.standby = None
+        if self.active is not None:  # of memory two are enough
+            self._kill_standby()
         self.say(f"loading version {new.number}; version {self.serving.number} answers")
         self._loading = new, replica
 
+    def _kill_standby(self) -> None:
+        if self.standby is not None:
+            self._in_background(self.standby.kill)
+            self.standby = None
+
     def _look_at(self, version: ServedVersion, replica: Replica) -> None:
-        if replica.problem is not None:
+        if replica.problem is None and not replica.is_ready:
+            return
+        if not self._is_current(version):
+            self._loading = None
+            self._in_background(replica.kill)
+            self.say(
+                f"version {version.number} is no longer the current one; "
+                f"version {self.serving.number} goes on answering"
+            )
+        elif replica.problem is not None:
             self._loading = None
             self._in_background(replica.kill)
             self._failures += 1
@@ -167,14 +181,22 @@ class Replicas:
             else:
                 self._failures = 0
                 self._refuse(version, replica.problem)
-        elif replica.is_ready:
+        else:
             before, last = self.serving, self.active
             self.serving, self._loading, self._refused = version, None, None
             self._failures = 0
+            self._kill_standby()  # it is of the version before
             self._activate(replica)
             if last is not None:
                 self._in_background(last.end)
             self.say(f"version {self.serving.number} answers, in place of {before.number}")
+
+    def _is_current(self, version: ServedVersion) -> bool:
+        """Return whether it is still to be served: as far as is known, if nobody can say."""
+        try:
+            return self.current() == version
+        except MerlinSimError:
+            return True
 
     def _refuse(self, new: ServedVersion, reason: str) -> None:
         self._refused = new

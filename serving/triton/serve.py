@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from prometheus_client import CollectorRegistry
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from ...foundation.exceptions import MerlinSimError
 from ..appends import PATH as APPENDS
 from ..appends import Appends, open_served_store
 from ..histories.open_store import whole_address
@@ -49,6 +50,8 @@ LOOKS_EVERY = 0.05
 BACKENDS, FORK_SERVER, METRICS = "backends", "fork", "metrics"
 _FORK_SERVER = "merlin_sim.serving.workers.fork_server"
 _FORK_PATIENCE = 70.0
+FORK_PAUSE = 5.0
+"""Seconds after which a start of the process that forks models is tried again."""
 
 
 class Endpoint(Protocol):
@@ -96,6 +99,8 @@ class Server:
         """What :meth:`start` has opened."""
         self._files: ServerFiles
         self._fork_server: OwnProcess
+        self._next_fork_server = 0.0
+        """When it may be started again."""
         self._appends: Appends | None = None
         self.replicas: Replicas | None = None
         self._say: Callable[[str], None] = lambda message: None
@@ -249,9 +254,14 @@ class Server:
     def look(self) -> None:
         """See what has happened, and do what is to be done about it."""
         assert self.replicas is not None
-        if (code := self._fork_server.ended()) is not None:
+        code = self._fork_server.ended()
+        if code is not None and time.monotonic() >= self._next_fork_server:
             self._say(f"the process that forks models ended with {code}: starting it again")
-            self._start_fork_server()
+            try:
+                self._start_fork_server()
+            except (MerlinSimError, OSError) as error:
+                self._next_fork_server = time.monotonic() + FORK_PAUSE
+                self._say(f"the process that forks models cannot be started: {error}")
         self.replicas.look()
 
     def _wait_until_ready(self, asked_to_stop: Callable[[], bool]) -> None:

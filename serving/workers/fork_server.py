@@ -21,6 +21,7 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
 from ...foundation.process_wide import collect_less_often
 from .protocol import WORKER_NAME
@@ -31,6 +32,15 @@ EXIT_SECONDS = 60.0
 LOOKS_EVERY = 0.2
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _CREDENTIALS = struct.Struct("3i")
+
+
+class Origin(NamedTuple):
+    """Where a process comes from."""
+
+    parent: int
+    """Who started it, or has it now."""
+    started: int
+    """When, in ticks since the machine's start: another process of its number has another."""
 
 
 class ForkServer:
@@ -44,8 +54,8 @@ class ForkServer:
         self._listener.settimeout(LOOKS_EVERY)
         self._asked_by: dict[int, int] = {}
         """Worker -> the process that asked for it, a stub of Triton's."""
-        self._parents: dict[int, int] = {}
-        """Such a process -> the Triton that started it."""
+        self._origins: dict[int, Origin] = {}
+        """Such a process, as long as it lives -> where it comes from."""
         self._orphaned: dict[int, float] = {}
         """Worker -> when that process was gone."""
         self._ending: float | None = None
@@ -74,7 +84,8 @@ class ForkServer:
         worker = os.fork()
         if worker:
             self._asked_by[worker] = peer
-            self._parents.setdefault(peer, _parent_of(peer))
+            if (origin := _origin_of(peer)) is not None:
+                self._origins.setdefault(peer, origin)
             return
         code = 1
         try:
@@ -99,10 +110,10 @@ class ForkServer:
                 self._orphaned.pop(ended, None)
         # A Triton that is killed leaves stubs that wait for it for ever, in C++, where nothing of
         # theirs can see it.
-        for peer, parent in [*self._parents.items()]:
-            if (now_has_it := _parent_of(peer)) != parent:
-                del self._parents[peer]
-                if now_has_it:
+        for peer, origin in [*self._origins.items()]:
+            if (found := _origin_of(peer)) != origin:
+                del self._origins[peer]
+                if found is not None and found.started == origin.started:
                     with suppress(ProcessLookupError):
                         os.kill(peer, signal.SIGKILL)
         now = time.monotonic()
@@ -113,12 +124,13 @@ class ForkServer:
                     os.kill(worker, signal.SIGKILL)
 
 
-def _parent_of(process: int) -> int:
-    """Return who started a process, or has it now; 0 of one that has ended."""
+def _origin_of(process: int) -> Origin | None:
+    """Return where a process comes from; None of one that has ended."""
     try:
-        return int(Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2].split()[1])
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2].split()
     except OSError:
-        return 0
+        return None
+    return Origin(int(fields[1]), int(fields[19]))
 
 
 def _become_worker(parent: int) -> None:

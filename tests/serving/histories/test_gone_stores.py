@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import signal
+import socketserver
+import threading
 import time
 from pathlib import Path
 
@@ -51,6 +53,75 @@ def test_after_a_failure_calls_are_refused_at_once_for_longer_and_longer():
         pass
     call()
     call()  # it answers again
+
+
+def test_a_store_that_was_gone_for_hours_is_asked_again():
+    now = [0.0]
+    breaker = Breaker("the store", lambda: now[0])
+    for _ in range(2000):
+        with pytest.raises(StoreError, match="time-out"), breaker:
+            raise StoreError("time-out")
+        now[0] += MOST_SECONDS
+    for _ in range(2):
+        with breaker:
+            pass
+
+
+@pytest.fixture
+def losing_redis(tmp_path):
+    """Loses its connection before it answers a script that names the user "a".
+
+    Gives its address, and the names of the scripts that it lost so.
+    """
+    pytest.importorskip("redis")
+    scripts = []
+
+    class Answering(socketserver.StreamRequestHandler):
+        def handle(self):
+            while head := self.rfile.readline():
+                words = []
+                for _ in range(int(head[1:])):
+                    length = int(self.rfile.readline()[1:])
+                    words.append(self.rfile.read(length + 2)[:-2])
+                if words[0] == b"EVALSHA" and b'"a"' in words:
+                    scripts.append(words[1])
+                    return
+                self.wfile.write(b":1\r\n" if words[0] == b"EVALSHA" else b"+OK\r\n")
+
+    with socketserver.ThreadingUnixStreamServer(str(tmp_path / "s"), Answering) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"unix://{tmp_path}/s?protocol=2", scripts
+        server.shutdown()
+        thread.join()
+
+
+def test_what_may_have_been_kept_is_not_sent_again(losing_redis):
+    address, scripts = losing_redis
+    store = open_store(address, later=True)
+    for append in (store.append, lambda batch: store.fill("1", batch)):
+        with pytest.raises(StoreError, match="closed"):
+            append([Interaction('"a"', "1")])
+        assert len(scripts) == 1
+        del scripts[:]
+    store = open_store(address, later=True)
+    assert isinstance(store.read_all(['"a"'], 9)[0], StoreError)
+    assert len(scripts) == 2  # that can be asked twice
+    store.close()
+
+
+def test_connections_that_were_closed_while_idle_are_made_anew(redis_address):
+    import redis
+
+    server = redis.Redis.from_url(redis_address)
+    server.flushdb()
+    store = open_store(redis_address, create=True)
+    for number in range(3):
+        store.append([Interaction("1", str(number))])
+        assert store.read("1", 9).items == [*range(number + 1)]
+        assert store.users() == 1
+        server.client_kill_filter(_type="normal", skipme=True)
 
 
 def test_a_redis_that_stands_still_costs_its_time_out_once(tmp_path):

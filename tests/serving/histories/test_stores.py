@@ -195,6 +195,77 @@ def test_fillings_of_a_redis_store_do_not_mix_lose_or_leave_anything(redis_addre
     assert store.read("1", 9).items == [7]
 
 
+def test_a_filling_that_clears_what_another_left_stays_the_only_one(redis_address, monkeypatch):
+    """However long that takes: as if half a minute went by with every thousand users."""
+    import redis
+
+    server = server_at(redis_address)
+    server.flushdb()
+    store = open_store(redis_address, create=True)
+    left = [f"left {number}" for number in range(2500)]
+    server.sadd("merlin-sim:histories:2", *left)
+    server.hset("merlin-sim:histories", "generations", 2)
+    unlink, seconds_left = redis.Redis.unlink, []
+
+    def slow(client, *names):
+        seconds_left.append(server.ttl(FILLING))
+        server.expire(FILLING, 30)
+        return unlink(client, *names)
+
+    monkeypatch.setattr(redis.Redis, "unlink", slow)
+    with store.load(overwrite=False) as filling:
+        filling.append([interaction("1", 6)])
+    assert len(seconds_left) == 3 and min(seconds_left) > 30
+    assert store.read("1", 9).items == [6] and not server.exists(FILLING)
+
+
+@pytest.mark.parametrize("another", [None, "99"])
+def test_a_filling_that_stood_still_for_too_long_ends_at_once_and_leaves_nothing(
+    redis_address, another
+):
+    server = server_at(redis_address)
+    server.flushdb()
+    store = open_store(redis_address, create=True)
+    store.append([interaction("1", 5)])
+    appended = []
+    with pytest.raises(StoreError, match="stood still"), store.load(overwrite=True) as filling:
+        filling.append([interaction("left", 6)])
+        server.delete(FILLING)  # a minute later
+        if another is not None:
+            server.set(FILLING, another)
+        appended.append(1)
+        filling.append([interaction("left", 7)])
+        appended.append(2)
+    assert appended == [1] and not [key for key in server.keys() if "left" in key]
+    assert server.get(FILLING) == another  # which is not its own
+    server.delete(FILLING)
+    with store.load(overwrite=True) as filling:
+        filling.append([interaction("1", 7)])
+    assert store.read("1", 9).items == [7]
+
+
+def test_a_filling_that_has_ended_leaves_alone_what_another_one_fills(redis_address, monkeypatch):
+    import redis
+
+    server = server_at(redis_address)
+    server.flushdb()
+    store = open_store(redis_address, create=True)
+    with store.load(overwrite=True) as filling:
+        filling.append([interaction(str(user), 5) for user in range(1500)])
+    unlink = redis.Redis.unlink
+
+    def slow(client, *names):
+        server.set(FILLING, "99")  # a minute later another one began
+        return unlink(client, *names)
+
+    monkeypatch.setattr(redis.Redis, "unlink", slow)
+    with store.load(overwrite=True) as filling:
+        filling.append([interaction("1", 6)])
+    assert store.read("1", 9).items == [6]
+    assert server.get(FILLING) == "99"
+    assert server.scard("merlin-sim:histories:2") == 500  # the other one's to clear
+
+
 @contextlib.contextmanager
 def appending(address, count):
     """Let a process append until it has acknowledged so many; gives it and all that it said."""

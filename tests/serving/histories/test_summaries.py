@@ -5,11 +5,14 @@ The model of these tests sums items up that are numbers.
 
 from __future__ import annotations
 
+import functools
 import random
+import sqlite3
 import threading
 
 import pytest
 
+from merlin_sim.serving.histories.file_store import SUMMARY_SECONDS
 from merlin_sim.serving.histories.open_store import open_store
 from merlin_sim.serving.histories.store import History, Interaction, StoreError
 
@@ -139,3 +142,37 @@ def test_a_request_waits_for_no_other_writer_of_a_file(tmp_path):
         with pytest.raises(StoreError, match="locked"):
             store.keep_summary("1", A, b"15", begun.mark)
         assert read(store, "1") == begun
+
+
+def test_of_many_users_one_waits_for_another_writer(tmp_path, monkeypatch):
+    waits = []
+
+    class Recording(sqlite3.Connection):
+        def execute(self, words, *arguments):
+            if "busy_timeout" in words:
+                waits.append(int(words.split()[-1]) / 1000)
+            return super().execute(words, *arguments)
+
+    store = open_store(str(tmp_path / "store"), create=True)
+    users = [str(number) for number in range(6)]
+    for user in users:
+        append(store, user, range(6))
+    begun = read(store, "0")
+    store.close()
+    monkeypatch.setattr(sqlite3, "connect", functools.partial(sqlite3.connect, factory=Recording))
+    store = open_store(str(tmp_path / "store"))
+    with open_store(str(tmp_path / "store")).load(overwrite=True):
+        waits.clear()
+        first, *others = store.read_summed(users, NEWEST, A)
+        assert first == begun
+        assert [(one.since, one.mark) for one in others] == [([0, 1, 2, 3, 4, 5], None)] * 5
+        for _ in range(3):
+            with pytest.raises(StoreError, match="locked"):
+                store.keep_summary("0", A, b"15", begun.mark)
+        assert waits == [SUMMARY_SECONDS] + [0.0] * 7
+        waits.clear()
+    append(store, "1", range(6))
+    for _ in range(2):
+        assert grow(store, "1") == 15  # others write again
+    assert waits[1:] == [0.0] + [SUMMARY_SECONDS] * 2
+    store.close()

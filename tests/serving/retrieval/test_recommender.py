@@ -282,3 +282,18 @@ def test_the_command_gives_tables_and_json(towers, index_path, ranker, dataset, 
     ):
         refused = answer("recommend", *wrong)
         assert refused.returncode == 2 and said in refused.stderr
+
+
+@pytest.mark.slow
+def test_a_model_that_cannot_be_warmed_up_is_reported(towers, index, monkeypatch, capsys):
+    recommender = Recommender(towers, index)
+    recommender.warm_up()
+    assert capsys.readouterr().err == ""
+
+    def refuse(event):
+        raise MerlinSimError("age: expected a number")
+
+    monkeypatch.setattr(towers.encoder, "encode", refuse)
+    recommender.warm_up()
+    said = "merlin-sim: the first request will prepare the models: age: expected a number\n"
+    assert capsys.readouterr().err == said

@@ -47,9 +47,14 @@ class World:
         self.made, self.said, self.switched = [], [], []
         self.wanted, self.now, self.damaged = ServedVersion(Path("a"), 1), 0.0, None
         self.replicas = Replicas(
-            lambda: self.wanted, self.make, self.switched.append, self.said.append, has_standby,
+            self.current, self.make, self.switched.append, self.said.append, has_standby,
             lambda: self.now,
         )  # fmt: skip
+
+    def current(self):
+        if self.wanted is None:
+            raise MerlinSimError("the registry cannot be read")
+        return self.wanted
 
     def make(self, version):
         if version.number == self.damaged:
@@ -169,12 +174,82 @@ def test_a_version_that_is_damaged_or_does_not_start_changes_nothing(world):
     assert world.made[-1].version == 3  # once another was wanted it is tried again
 
 
-def test_one_that_ends_while_another_version_is_prepared_waits_for_that(world):
+@pytest.mark.parametrize("is_ready", [True, False])
+def test_a_version_that_is_rolled_back_while_it_loads_never_answers(world, is_ready):
     world.answered()
     world.wanted = ServedVersion(Path("b"), 2)
     world.look()
-    world.made[0].breaks()
+    second = world.made[-1]
+    world.wanted = ServedVersion(Path("a"), 1)
     world.look()
-    assert world.replicas.active is None
+    if is_ready:
+        second.ready()
+    else:
+        second.breaks()
+    world.look()
+    assert world.switched == [world.made[0]] and world.replicas.serving.number == 1
+    until(lambda: second.end_of == "killed")
+    assert [made.version for made in world.made] == [1, 1, 2, 1]  # another of 1 stands by
+    assert world.said[-1] == "version 2 is no longer the current one; version 1 goes on answering"
+
+
+def test_a_version_that_follows_another_while_that_loads_is_loaded_next(world):
+    world.answered()
+    world.wanted = ServedVersion(Path("b"), 2)
+    world.look()
+    world.wanted = ServedVersion(Path("c"), 3)
+    world.answered()
+    assert world.replicas.active.version == 1 and world.made[-1].version == 3
+    world.answered()
+    assert world.replicas.active.version == 3
+
+
+def test_a_version_that_was_wanted_answers_though_nobody_can_say_what_is_wanted_now(world):
+    world.answered()
+    world.wanted = ServedVersion(Path("b"), 2)
+    world.look()
+    world.wanted = None
     world.answered()
     assert world.replicas.active.version == 2
+
+
+def test_one_that_ends_while_another_version_is_prepared_is_started_again(world):
+    world.answered()
+    world.wanted = ServedVersion(Path("b"), 2)
+    world.look()
+    second = world.made[-1]
+    world.made[0].breaks()
+    world.look()
+    again = world.made[-1]
+    assert world.replicas.active is None and again.version == 1
+    second.breaks()  # it is tried again, and the first goes on starting
+    world.look()
+    second = world.made[-1]
+    assert second.version == 2 and again.end_of is None
+    again.ready()
+    world.look()
+    assert world.replicas.active is again
+    world.look()
+    assert world.made[-1] is second  # of memory two are enough
+    world.answered()
+    assert world.replicas.active is second
+
+
+def test_a_version_that_is_ready_before_the_one_that_ended_answers_alone(world):
+    world.answered()
+    world.wanted = ServedVersion(Path("b"), 2)
+    world.look()
+    second = world.made[-1]
+    world.made[0].breaks()
+    world.look()
+    for _ in range(MOST_STARTS):  # nothing is given up as long as the other version loads
+        world.made[-1].breaks()
+        world.look()
+    world.look(PAUSE_SECONDS)
+    again = world.made[-1]
+    assert again.version == 1 and again.problem is None
+    second.ready()
+    world.look()
+    assert world.replicas.active is second
+    until(lambda: again.end_of == "killed")
+    assert world.made[-1].version == 2  # another of it stands by

@@ -12,8 +12,8 @@ pytest.importorskip("pytriton")
 from triton_stand_in import StandIn  # noqa: E402
 
 from merlin_sim.serving.settings import ServerOptions  # noqa: E402
-from merlin_sim.serving.triton import replica  # noqa: E402
-from merlin_sim.serving.triton.replica import Idleness  # noqa: E402
+from merlin_sim.serving.triton import replica, serve  # noqa: E402
+from merlin_sim.serving.triton.replica import Idleness, work_of  # noqa: E402
 from merlin_sim.serving.triton.triton_process import (  # noqa: E402
     NOISE,
     OwnProcess,
@@ -63,6 +63,28 @@ def test_one_that_exits_says_why_and_is_not_tried_as_often(stand_in):
     assert said == ["starting it again (2 of 3)", "starting it again (3 of 3)"]
 
 
+@pytest.mark.slow
+def test_a_fork_server_that_cannot_be_started_is_tried_again(stand_in, monkeypatch):
+    monkeypatch.setattr(serve, "FORK_PAUSE", 0.0)
+    with stand_in.plays("serve") as server:
+        start, before, errors = server._start_fork_server, server._fork_server, []
+
+        def start_at_last():
+            if len(errors) < 2:
+                errors.append(OSError(12, "Cannot allocate memory"))
+                raise errors[-1]
+            start()
+
+        monkeypatch.setattr(server, "_start_fork_server", start_at_last)
+        before.kill()
+        until(lambda: server._fork_server is not before, 30)
+        assert server.is_ready()
+    said = [line for line in server.said if "fork" in line]
+    again = "the process that forks models ended with -9: starting it again"
+    failed = "the process that forks models cannot be started: [Errno 12] Cannot allocate memory"
+    assert said == [again, failed, again, failed, again]
+
+
 def test_what_computes_reads_or_waits_for_its_turn_is_not_idle():
     now, done = [0.0], [(0.0, 0, False)]
     watched = Idleness(lambda: [0], lambda: now[0], lambda pids: done[0])
@@ -79,6 +101,45 @@ def test_what_computes_reads_or_waits_for_its_turn_is_not_idle():
     ]:
         now[0], done[0] = second, work
         assert watched.lasted(60) == is_idle
+
+
+class Unreadable:
+    """A process of which the system cannot say whether it lives."""
+
+    pid = 1
+
+    def ended(self):
+        raise OSError(24, "Too many open files")
+
+    def kill(self):
+        pass
+
+
+def test_one_that_cannot_be_watched_has_a_problem(tmp_path):
+    watched = replica.Replica(tmp_path, ["events"], lambda *_: Unreadable(), ServerOptions())
+    until(lambda: watched.problem is not None)
+    assert watched.problem == "OSError: [Errno 24] Too many open files"
+    assert not watched.is_ready and watched.is_worth_another
+    watched.kill()
+    assert not tmp_path.exists()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        psutil.NoSuchProcess(7),
+        OSError(24, "Too many open files"),
+        RuntimeError("/proc/7/io file was empty"),
+    ],
+)
+def test_what_cannot_be_read_of_a_process_is_not_counted(monkeypatch, error):
+    def fail(process):
+        raise error
+
+    monkeypatch.setattr(psutil.Process, "cpu_times", fail)
+    assert work_of([psutil.Process().pid]) == (0.0, 0, False)
+    monkeypatch.setattr(psutil.Process, "children", lambda process, recursive: fail(process))
+    assert work_of([psutil.Process().pid]) == (0.0, 0, False)
 
 
 WRITER = """

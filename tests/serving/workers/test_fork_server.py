@@ -16,6 +16,7 @@ import pytest
 from held_server import until
 
 from merlin_sim.serving.settings import ModelSettings
+from merlin_sim.serving.workers.fork_server import ForkServer
 from merlin_sim.serving.workers.protocol import (
     FAILED,
     READY,
@@ -144,3 +145,49 @@ def test_a_stub_that_its_triton_left_behind_is_ended(fork_server, folder):
         until(lambda: not any(worker.is_running() for worker in workers))
     finally:
         triton.kill()
+
+
+def stat(parent, started):
+    """What the system says of a process: the start is its 22nd field."""
+    return f"7 (stub (of) x) S {parent} {' 0' * 17} {started} 0"
+
+
+@pytest.mark.parametrize(
+    "states, is_killed",
+    [
+        ([stat(5, 100), stat(5, 100)], False),
+        ([stat(5, 100), stat(1, 100)], True),
+        ([stat(5, 100), None, stat(1, 100)], False),
+        ([stat(5, 100), stat(9, 200)], False),  # a stranger has its number
+        ([None, stat(9, 200), stat(1, 200)], False),  # it was gone before it got a worker
+    ],
+)
+def test_nothing_is_ended_but_what_asked_for_a_worker(states, is_killed, tmp_path, monkeypatch):
+    read_text, killed, now = Path.read_text, [], [None]
+
+    def read(path, *arguments):
+        if path != Path(f"/proc/{os.getpid()}/stat"):
+            return read_text(path, *arguments)
+        if now[0] is None:
+            raise FileNotFoundError(path)
+        return now[0]
+
+    def no_child(process, options):
+        raise ChildProcessError
+
+    server = ForkServer(tmp_path / "s")
+    with socket.socket(socket.AF_UNIX) as asking, monkeypatch.context() as patch:
+        asking.connect(str(tmp_path / "s"))
+        connection, _ = server._listener.accept()
+        patch.setattr(Path, "read_text", read)
+        patch.setattr(os, "fork", lambda: 1 << 30)
+        patch.setattr(os, "waitpid", no_child)
+        patch.setattr(os, "kill", lambda process, number: killed.append(process))
+        now[0] = states[0]
+        with connection:
+            server._fork(connection)
+        for now[0] in states[1:]:
+            server._look()
+            server._look()
+    server._listener.close()
+    assert killed == [os.getpid()] * is_killed
