@@ -249,7 +249,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
         """Whether all stays on the device."""
         return self.megabytes(self.all_groups) <= self.data_memory_mb
 
-    @property
+    @cached_property
     def files(self) -> tuple[str, ...]:
         """The files, in their order."""
         return files_of(self.dataset) or ()

@@ -23,7 +23,7 @@ from .blocks.history_prototypes import HistoryPrototypes
 from .blocks.mlp import HiddenLayers
 from .blocks.number_pieces import NumberPieces
 from .blocks.search.history_split import HistorySplit, SplitHistory
-from .blocks.shapes import as_rows, repeat_candidates, repeat_per_candidate, sizes
+from .blocks.shapes import as_ids, as_rows, repeat_candidates, repeat_per_candidate, sizes
 from .composed_model import join_step, weigh_composed_models
 from .family import ATTENTION
 from .interest_channels import Channels, Features
@@ -362,7 +362,7 @@ class InterestModel(BlockModel):
         That of a history is the sum of those of its parts.
         """
         padded = self.body.padding(columns)
-        positive = {name: tf.cast(padded[name], tf.int32) for name in self.channels.positive}
+        positive = {name: as_ids(padded[name]) for name in self.channels.positive}
         return tf.reshape(self.body.summarize(positive), [-1, self.summary_dim])
 
     @property

@@ -26,13 +26,13 @@ from ..schemas.channels import (
     domain_of,
 )
 from .blocks.checks import OptionError
-from .blocks.shapes import is_one, repeat_candidates, sizes
+from .blocks.shapes import as_ids, is_one, repeat_candidates, sizes
 
 
 class Features(NamedTuple):
     """One batch of users x candidates, by channel; plain rows have one candidate each.
 
-    Ids are int32; a history is oldest first, padded on the left.
+    Ids are of :func:`~.blocks.shapes.id_type`; a history is oldest first, padded on the left.
     """
 
     user: dict[str, tf.Tensor]
@@ -49,8 +49,8 @@ class Features(NamedTuple):
     time_intervals: tf.Tensor | None
     """Time between the position and the candidates: [users, positions], float32; None without."""
     ends: tf.Tensor | None = None
-    """Where what each candidate sees of the history ends: [users, candidates], int32. None where
-    all see the whole of it."""
+    """Where what each candidate sees of the history ends: [users, candidates]. None where all see
+    the whole of it."""
     window_ends: tf.Tensor | None = None
     """The same once for candidates one after the other that see the same: [users, windows]."""
     lists: Mapping[str, tf.Tensor] = MappingProxyType({})
@@ -207,7 +207,7 @@ class Channels:
         length = self.history_length
         if HISTORY_END in columns:
             length, sharing = self._check_lengths(columns)
-            window_ends = tf.cast(columns[HISTORY_END], tf.int32)
+            window_ends = as_ids(columns[HISTORY_END])
             ends = tf.repeat(window_ends, sharing, axis=1) if sharing > 1 else window_ends
         histories = {
             n: _ids(columns[n], [length]) for n in self.positive + self.negative if n in columns
@@ -217,25 +217,25 @@ class Channels:
             intervals = tf.cast(columns[self.time_intervals], tf.float32)
         return Features(
             user={n: _user_ids(columns[n]) for n in self.user},
-            target_item={n: self._of_item(n, columns, tf.int32) for n in self.target_item},
+            target_item={n: self._of_item(n, as_ids(columns[n])) for n in self.target_item},
             positive={n: histories[n] for n in self.positive},
             negative={n: histories[n] for n in self.negative if n in histories},
             real=histories[self.positive[0]] > 0,
             time_intervals=intervals,
             ends=ends,
             window_ends=window_ends,
-            lists={n: self._of_item(n, columns, tf.int32) for n in self.target_lists},
+            lists={n: self._of_item(n, as_ids(columns[n])) for n in self.target_lists},
             user_numbers=self._numbers(self.user_numerical, columns),
             target_numbers=self._numbers(self.target_numerical, columns),
         )
 
-    def _of_item(self, name: str, columns: Mapping[str, tf.Tensor], dtype: Any) -> tf.Tensor:
+    def _of_item(self, name: str, column: tf.Tensor) -> tf.Tensor:
         """Return values as [users, candidates], and lists as [users, candidates, width].
 
         Plain rows have one candidate each: of single values [rows] or [rows, 1], of lists
         [rows, width], or as Merlin has them [rows, width, 1].
         """
-        column, width = tf.cast(columns[name], dtype), _width(self.schema[name])
+        width = _width(self.schema[name])
         if width is None:
             return column if column.shape.rank == 2 else tf.reshape(column, [-1, 1])
         if column.shape.rank == 3 and column.shape[2] in (width, None):
@@ -244,7 +244,7 @@ class Channels:
 
     def _numbers(self, names: Sequence[str], columns: Mapping[str, tf.Tensor]) -> tf.Tensor | None:
         """[users, candidates, numbers] of columns, or None; one candidate where all have one."""
-        found = [self._of_item(name, columns, tf.float32) for name in names]
+        found = [self._of_item(name, tf.cast(columns[name], tf.float32)) for name in names]
         found = [part if part.shape.rank == 3 else part[..., tf.newaxis] for part in found]
         several = [numbers for numbers in found if not is_one(sizes(numbers)[1])]
         if several and len(several) < len(found):
@@ -308,13 +308,12 @@ def _divides(part: int | None, whole: int | None) -> bool:
 
 
 def _ids(column: tf.Tensor, shape: list[int]) -> tf.Tensor:
-    # int32 is half the memory of int64; FeatureEmbedding refuses a table with 2^31 rows.
-    return tf.reshape(tf.cast(column, tf.int32), [-1, *shape])
+    return tf.reshape(as_ids(column), [-1, *shape])
 
 
 def _user_ids(column: tf.Tensor) -> tf.Tensor:
     """Return ids as [users]; as [users, candidates] those that belong to the interaction."""
-    ids = tf.cast(column, tf.int32)
+    ids = as_ids(column)
     return ids if ids.shape.rank == 2 and (ids.shape[1] or 1) > 1 else tf.reshape(ids, [-1])
 
 

@@ -17,6 +17,7 @@ from .blocks.embeddings.sharded_tables import current_sharding
 from .blocks.interactions import CrossLayers, DotInteraction, number_of_pairs
 from .blocks.mlp import ReLULayers, published_dense
 from .blocks.serialization import register_block
+from .blocks.shapes import as_ids
 from .loader_steps import Graphs
 from .losses import Outputs, TotalLoss
 from .options import AnyRankingOptions, DCNv2Options, DLRMOptions
@@ -28,7 +29,7 @@ class RankingFeatures(NamedTuple):
     numerical: tf.Tensor | None
     """The numbers, [batch, features], float32; None where there are none."""
     categorical: dict[str, tf.Tensor]
-    """Ids by column, each [batch], int32."""
+    """Ids by column, each [batch]."""
 
 
 @dataclass(frozen=True)
@@ -66,10 +67,7 @@ class RankingChannels:
     def gather(self, columns: Mapping[str, Any]) -> RankingFeatures:
         """Sort a batch's columns, [batch] or [batch, 1], into channels."""
         numbers = [tf.reshape(tf.cast(columns[name], tf.float32), [-1]) for name in self.numerical]
-        # int32 is half the memory of int64; FeatureEmbedding refuses a table with 2^31 rows.
-        ids = {
-            name: tf.reshape(tf.cast(columns[name], tf.int32), [-1]) for name in self.categorical
-        }
+        ids = {name: tf.reshape(as_ids(columns[name]), [-1]) for name in self.categorical}
         return RankingFeatures(tf.stack(numbers, axis=1) if numbers else None, ids)
 
 

@@ -14,7 +14,7 @@ from .blocks.attention import attention_weights
 from .blocks.checks import check_positive
 from .blocks.embeddings.feature_embedding import TimeIntervalEmbedding
 from .blocks.serialization import ConfiguredBlock, register_block
-from .blocks.shapes import Size, is_one, sharing_of, sizes
+from .blocks.shapes import Size, id_type, is_one, sharing_of, sizes
 from .din import WholeHistoryBlock
 from .interest_block import InterestModel
 from .interest_channels import Channels, Features
@@ -402,8 +402,8 @@ class STCABlock(WholeHistoryBlock[STCAOptions]):
         users, length = sizes(features.real)
         ends = features.window_ends
         if ends is None:
-            ends = tf.fill([users, 1], length)
-        return ends[..., tf.newaxis] - tf.range(length)
+            ends = tf.fill([users, 1], tf.cast(length, id_type()))
+        return ends[..., tf.newaxis] - tf.range(length, dtype=ends.dtype)
 
 
 @tf.keras.utils.register_keras_serializable(package="merlin_sim")

@@ -18,7 +18,7 @@ from .blocks.embeddings.feature_embedding import mean_vectors
 from .blocks.embeddings.left_padding import LeftPadding
 from .blocks.mlp import HiddenLayers
 from .blocks.serialization import ConfiguredBlock, register_block
-from .blocks.shapes import as_rows
+from .blocks.shapes import as_ids, as_rows
 from .interest_channels import Channels, Features
 from .losses import TotalLoss, sampled_softmax_loss
 from .options import TwoTowerOptions
@@ -301,6 +301,6 @@ class TwoTowerModel(BlockModel):
             weights *= tf.reshape(tf.cast(sample_weight, tf.float32), [-1])
         items = tf.reshape(outputs.items, [-1, self.options.tower_dim])
         logits = tf.matmul(outputs.users, items, transpose_b=True) / self.options.temperature
-        ids = tf.reshape(tf.cast(columns[self._item], tf.int32), [-1])
+        ids = tf.reshape(as_ids(columns[self._item]), [-1])
         loss = sampled_softmax_loss(logits, ids, tf.gather(self._log_chances, ids), weights)
         return self.regularized(TotalLoss(loss)), outputs.logits

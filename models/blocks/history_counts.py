@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from .checks import check_dims, check_positive
 from .serialization import ConfiguredBlock, register_block
-from .shapes import sizes
+from .shapes import as_ids, id_type, sizes
 
 WINDOWS = (10, 30, 100)
 """Newest positions in which occurrences are counted, beside all of them."""
@@ -64,11 +64,12 @@ class HistoryCounts(ConfiguredBlock):
             target: The candidates' features, each [users, candidates].
             history: The same of each position, by the same names, each [users, positions].
             real: Which positions are not padding: [users, positions], bool.
-            ends: Where what a candidate sees ends, [users, candidates], int32; None where all see
-                the whole.
+            ends: Where what a candidate sees ends, [users, candidates]; None where all see the
+                whole.
         """
         users, candidates = sizes(next(iter(target.values())))
         length = sizes(real)[1]
+        length = tf.cast(length, id_type() if ends is None else ends.dtype)
         ends = tf.fill([users, candidates], length) if ends is None else ends
         # The windows' first positions and their common end, as indices of a running count.
         first = [ends - window for window in self._all_windows]
@@ -96,7 +97,7 @@ class HistoryCounts(ConfiguredBlock):
 
     def _recency(self, same: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
         """Return how recent the newest occurrence is: [users, candidates, 1]."""
-        positions = tf.range(1, sizes(same)[2] + 1)
+        positions = tf.range(1, sizes(same)[2] + 1, dtype=ends.dtype)
         before = tf.where(same & (positions <= ends[:, :, tf.newaxis]), positions, 0)
         newest = tf.reduce_max(before, axis=-1)
         age = ends - newest
@@ -156,7 +157,7 @@ class HistorySimilarity(ConfiguredBlock):
         target, positions = (tf.math.l2_normalize(v, axis=-1) for v in vectors)
         cosines = tf.matmul(target, positions, transpose_b=True)
         cosines = tf.where(cosines > SAME, 1.0, cosines)
-        bins = tf.cast(tf.floor((cosines + 1.0) * ((BINS - 1) / 2)), tf.int32)
+        bins = as_ids(tf.floor((cosines + 1.0) * ((BINS - 1) / 2)))
         bins = tf.where(history_mask, tf.clip_by_value(bins, 0, BINS - 1), BINS)
         counts = tf.raw_ops.DenseBincount(  # what is not below `size` is not counted
             input=tf.reshape(bins, [users * count, sizes(history)[1]]),

@@ -281,7 +281,7 @@ class InterestEvolution(ConfiguredBlock):
             short_history: [users, windows, short, dim], with a window for each candidate, or one
                 for several that follow each other, or for all of a user; zeros at padded positions.
             short_mask: [users, windows, short], bool; True where a position is real.
-            in_span: [users, windows, short], int32, for one pass over a span: where each window
+            in_span: [users, windows, short], for one pass over a span: where each window
                 is in it. History and mask are then those of the span, [users, 1, span, ...],
                 and so are the states that are returned.
         """

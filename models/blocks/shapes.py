@@ -6,6 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from ...foundation.gpu_forms import has_gpu_forms
+from ...foundation.in_xla import in_xla
+
 Size = Any
 """A number where it is known when a graph is made, else a tensor."""
 
@@ -20,6 +23,20 @@ def sizes(tensor: tf.Tensor) -> list[Size]:
         return list(tensor.shape)
     found = tf.unstack(tf.shape(tensor))
     return [found[axis] if size is None else size for axis, size in enumerate(tensor.shape)]
+
+
+def id_type() -> tf.DType:
+    """Return the type of ids and indices: int32, which is half the memory; on a GPU int64.
+
+    TensorFlow sends int32 through the host there, to reshape, cut or join it, unless XLA compiles.
+    A table has fewer than 2^31 rows: FeatureEmbedding refuses others.
+    """
+    return tf.int64 if has_gpu_forms() and not in_xla() else tf.int32
+
+
+def as_ids(column: tf.Tensor) -> tf.Tensor:
+    """Bring ids or indices to :func:`id_type`."""
+    return tf.cast(column, id_type())
 
 
 def is_one(size: Size) -> bool:
@@ -75,9 +92,9 @@ def gather_or_zero(values: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
 
     Args:
         values: [users, length].
-        indices: [users, ...], int32.
+        indices: [users, ...].
     """
-    last = sizes(values)[1] - 1
+    last = tf.cast(sizes(values)[1] - 1, indices.dtype)
     found = tf.gather(values, tf.clip_by_value(indices, 0, last), batch_dims=1)
     return tf.where((indices >= 0) & (indices <= last), found, tf.zeros([], values.dtype))
 

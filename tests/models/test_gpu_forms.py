@@ -5,8 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
+from gpu_kernels import without_gpu_kernel
+from ranking_rows import write_ranking_dataset
+from small_users import write_users_dataset
 
+from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.foundation.gpu_forms import gpu_forms
+from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.models import build_model, trainable_model
 from merlin_sim.models.blocks.embeddings.feature_embedding import FeatureEmbedding
 from merlin_sim.models.blocks.embeddings.table_lookup import table_lookup
@@ -15,6 +20,8 @@ from merlin_sim.models.dien import ShortWindows
 from merlin_sim.parallel.steps import train_step
 from merlin_sim.parallel.steps.fused import fused_arithmetic
 from merlin_sim.parallel.steps.table_rows import TableGradient, table_gradients
+from merlin_sim.schemas.dataset import DatasetDirectory
+from merlin_sim.training.evaluation.metrics import AUC, CalibrationError
 
 LENGTHS = [0, 0, 1, 2, *[3, 5, 7, 10] * 5]
 """Of histories, empty and short ones too; there are few items, so many ties."""
@@ -82,6 +89,61 @@ def test_a_step_of_users_x_candidates_is_the_same(kind, make_schema, make_column
     ends = tf.constant([[10, 11]] * 5 + [[11, 11]])  # one window may end before the other
     batch = {**batch, **longer, **each, "history_end": ends}
     check(model, batch, tf.constant([[0.0, 1.0, 1.0, 0.0]] * 6), is_fused=True)
+
+
+MORE = {"history_counts": True, "history_similarity": True}
+SHORT = {"long_seq_length": 4}
+STEPS = {
+    "sim": {**OPTIONS["sim"], **SHORT, **MORE, "attention_sums": True, "separate_attention": True},
+    "sim by hard search": {
+        **OPTIONS["sim"],
+        **SHORT,
+        "search": "hard",
+        "category_feature": "kind_trgt",
+    },
+    "din": {**OPTIONS["din"], **MORE},
+    "dien of one pass": {**OPTIONS["dien of one pass"], **SHORT},
+    "eta": {**LONG, **SHORT},
+    "sdim": {**LONG, **SHORT},
+    "twin": {**LONG, **SHORT},
+    "stca": {"embedding_dim": 4},
+    "two_tower": OPTIONS["two_tower"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "candidates"),
+    [(kind, 1 if kind == "two_tower" else 4) for kind in STEPS] + [("sim", 1)],
+)
+def test_a_gpu_has_a_kernel_for_all_of_a_step_that_is_as_large_as_a_batch(
+    kind, candidates, tmp_path
+):
+    dataset = DatasetDirectory.open(write_users_dataset(tmp_path / "users", [[[30] * 8]]))
+    model = build_model(kind.split()[0], dataset.schema, **STEPS[kind])
+    graph = graph_of_a_step(model, dataset, candidates)
+    assert without_gpu_kernel(graph, at_least=100) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["dlrm", "dcnv2"])
+def test_a_gpu_has_a_kernel_for_all_of_a_step_on_plain_rows(kind, tmp_path):
+    form = {"cardinalities": (7, 40), "numbers": 1}
+    dataset = DatasetDirectory.open(write_ranking_dataset(tmp_path / "rows", rows=200, **form))
+    graph = graph_of_a_step(build_model(kind, dataset.schema), dataset, None)
+    assert without_gpu_kernel(graph, at_least=50) == []
+
+
+def graph_of_a_step(model, dataset, candidates):
+    """The graph of a step in a GPU's forms, which XLA does not compile."""
+    columns, most = list(model.training_columns), getattr(model, "negatives_read", None)
+    of_users = {} if candidates is None else {"candidates": candidates, "negatives_read": most}
+    with gpu_forms(True):
+        model.compile("adam", metrics=[AUC(), CalibrationError()])
+        loader = open_loader(dataset, "train", columns, 64, Ranks(), **of_users)
+        step = tf.function(model.step_on(loader), autograph=False)
+        given, done = next(loader.inputs()), tf.zeros([2], tf.int64)
+        return step.get_concrete_function(given, done, tf.constant(False)).graph
 
 
 @pytest.mark.slow

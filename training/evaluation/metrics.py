@@ -86,6 +86,12 @@ def _near_total(limbs: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tf.cast(limbs, tf.float64) * sizes, axis=-1)
 
 
+def _counted_in(bins: tf.Tensor, counted: tf.Tensor, number: int) -> tf.Tensor:
+    """Count samples in each bin, int64; a GPU adds int32 up, and takes int64 for the bins."""
+    counts = tf.math.unsorted_segment_sum(tf.cast(counted, tf.int32), bins, number)
+    return tf.cast(counts, tf.int64)
+
+
 @tf.keras.utils.register_keras_serializable(package="merlin_sim")
 class AUC(WholeNumbers):
     """``tf.keras.metrics.AUC(8000)``, the published one.
@@ -104,10 +110,9 @@ class AUC(WholeNumbers):
         """
         clicks, scores, counted = _samples(y_true, y_pred, sample_weight)
         between = tf.math.ceil(scores * tf.constant(THRESHOLDS - 1, tf.float32)) - 1
-        bins = tf.cast(tf.clip_by_value(between, 0, THRESHOLDS - 2), tf.int32)
-        bins += (THRESHOLDS - 1) * tf.cast(clicks, tf.int32)
-        counted = tf.cast(counted, tf.int64)
-        self.counts.assign_add(tf.math.unsorted_segment_sum(counted, bins, 2 * (THRESHOLDS - 1)))
+        bins = tf.cast(tf.clip_by_value(between, 0, THRESHOLDS - 2), tf.int64)
+        bins += (THRESHOLDS - 1) * tf.cast(clicks, tf.int64)
+        self.counts.assign_add(_counted_in(bins, counted, 2 * (THRESHOLDS - 1)))
 
     def result(self) -> tf.Tensor:
         """Return the area; NaN where there are only clicks or only others."""
@@ -183,16 +188,13 @@ class CalibrationError(WholeNumbers):
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         """Count the samples of each bin; arguments as of :meth:`AUC.update_state`."""
         clicks, scores, counted = _samples(y_true, y_pred, sample_weight)
-        bins = tf.cast(scores * CALIBRATION_BINS, tf.int32)
+        bins = tf.cast(scores * CALIBRATION_BINS, tf.int64)
         bins = tf.clip_by_value(bins, 0, CALIBRATION_BINS - 1)
-
-        def of_bins(values: tf.Tensor) -> tf.Tensor:
-            return tf.math.unsorted_segment_sum(values, bins, CALIBRATION_BINS)
-
-        self.samples.assign_add(of_bins(tf.cast(counted, tf.int64)))
-        self.clicks.assign_add(of_bins(tf.cast(counted & clicks, tf.int64)))
+        self.samples.assign_add(_counted_in(bins, counted, CALIBRATION_BINS))
+        self.clicks.assign_add(_counted_in(bins, counted & clicks, CALIBRATION_BINS))
         scores = tf.where(counted, tf.cast(tf.maximum(scores, 0.0), tf.float64), 0.0)
-        self.sums.assign_add(of_bins(_limbs(scores)))
+        sums = tf.zeros([CALIBRATION_BINS, LIMBS], tf.int64)
+        self.sums.assign_add(tf.tensor_scatter_nd_add(sums, bins[:, tf.newaxis], _limbs(scores)))
 
     def result(self) -> tf.Tensor:
         """Return the mean distance; NaN where there are no samples."""

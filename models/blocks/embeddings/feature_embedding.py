@@ -15,6 +15,7 @@ from ....parallel.ranks import collectives
 from ....schemas.channels import domain_of
 from ..checks import OptionError, check_positive
 from ..serialization import ConfiguredBlock, part_from, register_block, schema_from, schema_json
+from ..shapes import as_ids
 from .sharded_tables import ShardedLookup, Sharding, current_sharding, placed_table
 from .table_lookup import table_lookup
 
@@ -308,13 +309,13 @@ class TimeIntervalEmbedding(ConfiguredBlock):
         super().build(input_shape)
 
     def bucket(self, intervals: tf.Tensor) -> tf.Tensor:
-        """Return the row of each interval, int32."""
+        """Return the row of each interval."""
         intervals = tf.cast(intervals, tf.float32)
         intervals = tf.where(intervals > 0, intervals, 0.0)  # NaN is not above 0
         magnitude = tf.math.log1p(intervals) / tf.math.log(2.0)
         # The nudge keeps log2(2^k) from being rounded down to k - 1.
         rows = tf.floor(tf.minimum(magnitude + 1e-5, float(self.buckets - 1)))
-        return tf.cast(rows, tf.int32)
+        return as_ids(rows)
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Embed intervals: [...] -> [..., dim]."""

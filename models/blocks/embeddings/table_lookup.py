@@ -67,9 +67,12 @@ class SharedRows(NamedTuple):
 def shared_rows(ids: list[tf.Tensor]) -> SharedRows:
     """Find the rows that several tensors of ids name."""
     flat = [tf.reshape(part, [-1]) for part in ids]
-    rows, indices = tf.unique(tf.concat(flat, axis=0))
-    indices = tf.split(indices, [tf.size(part) for part in flat])
-    shaped = [tf.reshape(index, tf.shape(part)) for index, part in zip(indices, ids)]  # noqa: B905
+    rows, indices = tf.unique(tf.concat(flat, axis=0), flat[0].dtype)
+    shaped, begin = [], 0
+    for part in ids:  # a GPU splits no whole numbers
+        end = begin + tf.size(part)
+        shaped.append(tf.reshape(indices[begin:end], tf.shape(part)))
+        begin = end
     return SharedRows(rows, shaped)
 
 

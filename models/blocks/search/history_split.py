@@ -53,7 +53,7 @@ class HistorySplit(ConfiguredBlock):
 
         Args:
             inputs: Ids, or any numbers of which 0 is padding.
-            ends: [users, candidates], int32; None where all see the whole history.
+            ends: [users, candidates]; None where all see the whole history.
         """
         if ends is None:
             long, short = inputs[:, : self.long_length], inputs[:, self.long_length :]
@@ -73,7 +73,7 @@ class HistorySplit(ConfiguredBlock):
         Below 0, or beyond its end, stands what it has not: the window of a filler.
         """
         begins = ends - (self.long_length + self.short_length)
-        return begins[..., tf.newaxis] + tf.range(self.short_length)
+        return begins[..., tf.newaxis] + tf.range(self.short_length, dtype=ends.dtype)
 
     def masks(self, real: tf.Tensor, ends: tf.Tensor | None = None) -> SplitHistory:
         """Say which positions each candidate sees, of those that are ``real``."""
@@ -81,7 +81,7 @@ class HistorySplit(ConfiguredBlock):
         long = parts.long[:, tf.newaxis]
         if ends is None:
             return SplitHistory(long, parts.short)
-        position = tf.range(self._reach(real))
+        position = tf.range(self._reach(real), dtype=ends.dtype)
         begins = ends[..., tf.newaxis] - (self.long_length + self.short_length)
         is_seen = (position >= begins) & (position < begins + self.long_length)
         return SplitHistory(is_seen & long, parts.short)
@@ -91,5 +91,5 @@ class HistorySplit(ConfiguredBlock):
         return sizes(inputs)[1] - self.short_length
 
     def _short(self, inputs: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
-        indices = ends[..., tf.newaxis] + tf.range(-self.short_length, 0)
+        indices = ends[..., tf.newaxis] + tf.range(-self.short_length, 0, dtype=ends.dtype)
         return gather_or_zero(inputs, indices)

@@ -144,7 +144,8 @@ class HardSearchUnit(SearchUnit):
         is_same = history.ids[self.category_feature][:, tf.newaxis, :] == category
         same = history.mask & is_same  # [users, candidates, long]
         # Counted from the newest, which is the last: 1 at the newest match, 2 at the one before.
-        rank = tf.cumsum(tf.cast(same, tf.int32), axis=-1, reverse=True)
+        # A GPU has no running sums of int32.
+        rank = tf.cumsum(tf.cast(same, tf.float32), axis=-1, reverse=True)
         return SearchResult(same & (rank <= self.top_k))
 
 

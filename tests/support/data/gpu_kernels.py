@@ -12,7 +12,7 @@ from tensorflow.python.framework import kernels
 
 from merlin_sim.foundation.gpu_forms import gpu_forms
 
-NO_WORK = ("Placeholder", "Const", "While", "StatelessWhile")
+NO_WORK = ("Placeholder", "Const", "While", "StatelessWhile", "BroadcastGradientArgs")
 
 
 def without_gpu_kernel(graph: Any, at_least: int) -> list[tuple[str, str]]:
@@ -39,10 +39,13 @@ def _is_large(tensor):
 
 def _on_gpu(operation, outputs):
     """Whether some kernel takes an operation's types and leaves its outputs on the device."""
-    definition = operation.op_def
-    names = [argument.name for argument in definition.output_arg]
+    names = [
+        argument.name
+        for argument in operation.op_def.output_arg
+        for _ in range(_length_of(operation, argument))
+    ]
     for kernel in kernels.get_registered_kernels_for_op(operation.type).kernel:
-        if kernel.device_type != "GPU":
+        if kernel.device_type not in ("GPU", "DEFAULT"):
             continue
         fits = all(
             operation.get_attr(constraint.name).as_datatype_enum
@@ -52,6 +55,13 @@ def _on_gpu(operation, outputs):
         if fits and not {names[number] for number in outputs} & set(kernel.host_memory_arg):
             return True
     return False
+
+
+def _length_of(operation, argument):
+    """How many outputs an argument stands for: that of a list has a number, or types."""
+    if argument.number_attr:
+        return operation.get_attr(argument.number_attr)
+    return len(operation.get_attr(argument.type_list_attr)) if argument.type_list_attr else 1
 
 
 def assert_made_alike(loader_of: Callable[[], Any], at_least: int) -> None:
