@@ -34,6 +34,7 @@ from rows.sim_rows import (  # noqa: E402
 from rows.user_rows import write_users  # noqa: E402
 
 from merlin_sim.dataloader.open_loader import open_loader  # noqa: E402
+from merlin_sim.dataloader.stored_rows import batches_of  # noqa: E402
 from merlin_sim.dataloader.user_rows import (  # noqa: E402
     UserRows,
     UsersLoader,
@@ -63,9 +64,11 @@ def users_by(loader_of: Callable[..., Any], dataset: DatasetDirectory) -> Callab
     rows = UserRows(dataset, "train")
     files = [str(path) for path in rows.files]
     source = merlin.io.Dataset(files, engine="parquet", schema=rows.schema, cpu=True)
+    users = sum(group.users for group in rows.groups)
 
     def read() -> int:
-        values, _ = read_columns(loader_of(source, 1 << 16, shuffle=False))[rows.layout.history]
+        batches = batches_of(loader_of(source, 1 << 16, shuffle=False), users)
+        values, _ = read_columns(batches)[rows.layout.history]
         return len(values)
 
     return read

@@ -346,5 +346,7 @@ def _items(users: Users, start: tf.Tensor, index: tf.Tensor, real: tf.Tensor) ->
 def _padded(items: tf.Tensor, real: tf.Tensor, length: int) -> tf.Tensor:
     """Put the newest positions at the right of a row of zeros."""
     items = tf.where(real, items, tf.zeros_like(items))
+    if length == items.shape[1]:
+        return items
     lacking = tf.zeros([tf.shape(items)[0], length - items.shape[1]], items.dtype)
     return tf.concat([lacking, items], axis=1)  # a GPU pads no whole numbers

@@ -21,7 +21,7 @@ from ..schemas.dtypes import LARGEST_NUMBER
 from .behaviour_samples import Batch
 from .epoch_plan import EpochPlan
 from .loader import Array, Block, Loader
-from .stored_rows import Part, StoredRows, batches_of, of_file
+from .stored_rows import Part, StoredRows, batches_of, files_of, of_file
 
 
 class RowLoader(Loader):
@@ -53,7 +53,7 @@ class RowLoader(Loader):
                 "The schema should have one column tagged as target, or none. "
                 f"Received: {', '.join(self.label_names)}."
             )
-        if not self.files:
+        if files_of(dataset) is None:
             raise MerlinSimError(
                 "The dataset should be of parquet files. Received: one of "
                 f"{type(dataset.engine).__name__}. Merlin's own loader reads it."

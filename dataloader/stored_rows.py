@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -247,14 +247,16 @@ def of_file(path: str, schema: Schema, cpu: bool | None = None) -> merlin.io.Dat
     return in_order([glob.escape(path)], schema, cpu)
 
 
-def batches_of(loader: merlin.dataloader.tensorflow.Loader, rows: int) -> Iterator[Any]:
+def batches_of(
+    loader: merlin.dataloader.tensorflow.Loader, rows: int
+) -> Generator[Any, None, None]:
     """Give the batches of a Merlin loader that has ``rows`` rows, and end its thread.
 
     Asked for one more, it would wait for ever if its thread is about to end but has not; and
     ``list`` asks for its length, which begins to read anew.
     """
     try:
-        yield from islice(loader, -(-rows // loader.batch_size))
+        yield from islice(loader, math.ceil(rows / loader.batch_size))
     finally:
         loader.stop()
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -438,16 +438,22 @@ def _origin(groups: list[RowGroup], starts: Array, user: int) -> str:
     return f"{group.path}, row {group.first_row + user - int(starts[index]) + 1}"
 
 
-def read_columns(*loaders: Iterable[Any]) -> dict[str, Any]:
-    """Read all batches of Merlin's loaders: by column an array, of lists values with offsets."""
+def read_columns(*loaders: Generator[Any, None, None]) -> dict[str, Any]:
+    """Read Merlin's loaders: by column an array, of lists values with offsets.
+
+    Args:
+        loaders: Their batches, as :func:`~.stored_rows.batches_of` gives them.
+    """
     pieces: dict[str, list[Array]] = {}
-    for inputs, _ in chain.from_iterable(loaders):
-        for name, values in inputs.items():
-            known = pieces.setdefault(name, [])
-            found = values.numpy()
-            if known and name.endswith(OFFSETS):  # each batch counts from 0
-                found = found[1:] + known[-1][-1]
-            known.append(found)
+    for batches in loaders:
+        with closing(batches):
+            for inputs, _ in batches:
+                for name, values in inputs.items():
+                    known = pieces.setdefault(name, [])
+                    found = values.numpy()
+                    if known and name.endswith(OFFSETS):  # each batch counts from 0
+                        found = found[1:] + known[-1][-1]
+                    known.append(found)
     joined = {name: np.concatenate(pieces.pop(name)) for name in list(pieces)}
     columns: dict[str, Any] = {n: v for n, v in joined.items() if not n.endswith((VALUES, OFFSETS))}
     for name in joined:

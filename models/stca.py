@@ -308,8 +308,8 @@ def _parted(
     of_part = (users + parts - 1) // parts
     split = {}
     for name, tensor in batch.items():
-        fillers = [[0, parts * of_part - users], *[[0, 0]] * (tensor.shape.rank - 1)]
-        filled = tf.pad(tensor, fillers)
+        fillers = tf.zeros([parts * of_part - users, *sizes(tensor)[1:]], tensor.dtype)
+        filled = tf.concat([tensor, fillers], axis=0)
         split[name] = tf.reshape(filled, [parts, of_part, *sizes(tensor)[1:]])
     trained = [*weights, *(name for name, tensor in split.items() if tensor.dtype.is_floating)]
 

@@ -74,4 +74,4 @@ for name in "${files[@]}"; do
 done
 
 say "done: $directory"
-say "next: merlin-sim preprocess amazon-books --amazon_dataset_path $directory --output_path DATASET"
+say "next: merlin-sim preprocess amazon-books --amazon_dataset_path $directory --output DATASET"

@@ -33,6 +33,8 @@ JSON, DLLOGGER = LOG_FORMATS = ("json", "dllogger")
 Entry = dict[str, Any]
 
 PREFIX = "DLLL "
+LOOKED_AT = 1 << 16
+"""Bytes of a log that are looked at together for its last line."""
 UNITS = {
     "test_auc": None,
     "latency_p90": "ms",
@@ -116,10 +118,35 @@ def _own(position: tuple[int, ...], data: Entry, steps_an_epoch: int) -> Entry:
     return {"type": kind, **epoch, "step": position[0] * steps_an_epoch + position[1] + 1, **data}
 
 
+def whole_lines(path: Path) -> int:
+    """Count the bytes of a log's lines, without one that a killed run or a full disk left."""
+    with open(path, "rb") as file:
+        begin = os.fstat(file.fileno()).st_size
+        while begin > 0:
+            end, begin = begin, max(0, begin - LOOKED_AT)
+            file.seek(begin)
+            found = file.read(end - begin).rfind(b"\n")
+            if found >= 0:
+                return begin + found + 1
+    return 0
+
+
 def _end_with_a_line(path: Path) -> None:
-    """Cut off the part of a line that a killed run, or a full disk, left at the end."""
-    if path.exists():
-        os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
+    """Cut off the part of a line that stands at the end; a whole one without an end gets it."""
+    if not path.exists():
+        return
+    end = whole_lines(path)
+    with open(path, "rb+") as file:
+        rest = os.pread(file.fileno(), os.fstat(file.fileno()).st_size - end, end)
+        if not rest:
+            return
+        try:
+            json.loads(rest.removeprefix(PREFIX.encode()))
+        except ValueError:
+            file.truncate(end)
+        else:
+            file.seek(0, os.SEEK_END)
+            file.write(b"\n")
 
 
 class RunLog:

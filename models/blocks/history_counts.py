@@ -69,11 +69,11 @@ class HistoryCounts(ConfiguredBlock):
         """
         users, candidates = sizes(next(iter(target.values())))
         length = sizes(real)[1]
-        length = tf.cast(length, id_type() if ends is None else ends.dtype)
-        ends = tf.fill([users, candidates], length) if ends is None else ends
+        whole = tf.cast(length, id_type() if ends is None else ends.dtype)
+        ends = tf.fill([users, candidates], whole) if ends is None else ends
         # The windows' first positions and their common end, as indices of a running count.
         first = [ends - window for window in self._all_windows]
-        bounds = tf.clip_by_value(tf.stack([*first, ends], axis=-1), 0, length)
+        bounds = tf.clip_by_value(tf.stack([*first, ends], axis=-1), 0, whole)
         running = tf.repeat(_running(real)[:, tf.newaxis], candidates, axis=1)
         positions = self._in_windows(running, bounds)  # [users, candidates, windows]
         lengths = tf.constant(self._all_windows, tf.float32)

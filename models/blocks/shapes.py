@@ -29,7 +29,8 @@ def id_type() -> tf.DType:
     """Return the type of ids and indices: int32, which is half the memory; on a GPU int64.
 
     TensorFlow sends int32 through the host there, to reshape, cut or join it, unless XLA compiles.
-    A table has fewer than 2^31 rows: FeatureEmbedding refuses others.
+    Within one block take the type of what is there: outside of XLA it may be another one. A table
+    has fewer than 2^31 rows: FeatureEmbedding refuses others.
     """
     return tf.int64 if has_gpu_forms() and not in_xla() else tf.int32
 

@@ -285,14 +285,15 @@ class FileStore(HistoryStore):
     @contextmanager
     def _summary_transaction(self) -> Iterator[sqlite3.Connection]:
         """While another process writes for long, the first to come waits for it, and no other."""
-        patience = 0.0 if self._is_busy else SUMMARY_SECONDS
-        try:
-            with self._errors(), self._transaction(patience) as connection:
-                yield connection
-            self._is_busy = False
-        except StoreError:
-            self._is_busy = True
-            raise
+        with self._writing:  # of several threads too
+            patience = 0.0 if self._is_busy else SUMMARY_SECONDS
+            try:
+                with self._errors(), self._transaction(patience) as connection:
+                    yield connection
+                self._is_busy = False
+            except StoreError:
+                self._is_busy = True
+                raise
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

@@ -53,6 +53,7 @@ class Replicas:
         self._refused: ServedVersion | None = None
         self._problem = ""
         self._failures = 0
+        self._loads_failed = 0
         self._next_start = self._looked = self.clock()
         self._ending: list[threading.Thread] = []
 
@@ -143,6 +144,7 @@ class Replicas:
         if current == self.serving:
             self._refused = None
         elif current != self._refused:
+            self._loads_failed = 0
             self._begin(current)
 
     def _begin(self, new: ServedVersion) -> None:
@@ -151,9 +153,11 @@ class Replicas:
         except (MerlinSimError, OSError) as error:
             self._refuse(new, str(error))
             return
-        if self.active is not None:  # of memory two are enough
-            self._kill_standby()
-        self.say(f"loading version {new.number}; version {self.serving.number} answers")
+        answering = ""
+        if self.active is not None:
+            self._kill_standby()  # of memory two are enough
+            answering = f"; version {self.serving.number} answers"
+        self.say(f"loading version {new.number}{answering}")
         self._loading = new, replica
 
     def _kill_standby(self) -> None:
@@ -167,19 +171,15 @@ class Replicas:
         if not self._is_current(version):
             self._loading = None
             self._in_background(replica.kill)
-            self.say(
-                f"version {version.number} is no longer the current one; "
-                f"version {self.serving.number} goes on answering"
-            )
+            self.say(f"version {version.number} is no longer the current one{self._goes_on('; ')}")
         elif replica.problem is not None:
             self._loading = None
             self._in_background(replica.kill)
-            self._failures += 1
-            if replica.is_worth_another and self._failures < MOST_STARTS:
+            self._loads_failed += 1
+            if replica.is_worth_another and self._loads_failed < MOST_STARTS:
                 self.say(f"{replica.problem}: version {version.number} is tried again")
                 self._begin(version)
             else:
-                self._failures = 0
                 self._refuse(version, replica.problem)
         else:
             before, last = self.serving, self.active
@@ -192,18 +192,25 @@ class Replicas:
             self.say(f"version {self.serving.number} answers, in place of {before.number}")
 
     def _is_current(self, version: ServedVersion) -> bool:
-        """Return whether it is still to be served: as far as is known, if nobody can say."""
+        """Return whether it is still to be served: as far as is known, if nobody can say.
+
+        Its canary may be another one: what is loaded answers, and that is followed then.
+        """
         try:
-            return self.current() == version
+            current = self.current()
         except MerlinSimError:
             return True
+        return (current.servable, current.version) == (version.servable, version.version)
+
+    def _goes_on(self, before: str) -> str:
+        """Say which version goes on answering, if any does."""
+        number = self.serving.number
+        return "" if self.active is None else f"{before}version {number} goes on answering"
 
     def _refuse(self, new: ServedVersion, reason: str) -> None:
         self._refused = new
-        self.say(
-            f"version {new.number} cannot be served: {reason}\n"
-            f"version {self.serving.number} goes on answering"
-        )
+        goes_on = self._goes_on("\n")
+        self.say(f"version {new.number} cannot be served: {reason}{goes_on}")
 
     def _in_background(self, work: Callable[[], object]) -> None:
         self._ending = [thread for thread in self._ending if thread.is_alive()]

@@ -23,6 +23,7 @@ from merlin_sim.dataloader.behaviour_samples import BehaviourSamples
 from merlin_sim.dataloader.draws import Items, position_seed
 from merlin_sim.dataloader.open_loader import open_loader
 from merlin_sim.dataloader.sample_columns import SampleColumns
+from merlin_sim.dataloader.stored_rows import batches_of
 from merlin_sim.dataloader.user_rows import UserRows, read_columns
 from merlin_sim.foundation.ranks import Ranks
 from merlin_sim.schemas.dataset import DatasetDirectory
@@ -194,9 +195,9 @@ def test_users_read_by_merlins_own_loader_give_the_same_samples(datasets):
     rows = UserRows(dataset, "train")
     files = [str(path) for path in rows.files]
     source = merlin.io.Dataset(files, engine="parquet", cpu=True, schema=rows.schema)
-    block = rows.block_of(
-        read_columns(mm.Loader(source, batch_size=1000, shuffle=False)), rows.groups
-    )
+    users = sum(group.users for group in rows.groups)
+    batches = batches_of(mm.Loader(source, batch_size=1000, shuffle=False), users)
+    block = rows.block_of(read_columns(batches), rows.groups)
     samples = BehaviourSamples(SampleColumns.read(dataset, dataset.schema))
     loader = loader_of(dataset, 1, shuffle=False)
     given = next(loader.inputs())

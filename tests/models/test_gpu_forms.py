@@ -101,12 +101,11 @@ STEPS = {
         "search": "hard",
         "category_feature": "kind_trgt",
     },
-    "din": {**OPTIONS["din"], **MORE},
+    "din": {**OPTIONS["din"], **MORE, "history_prototypes": 2, "recent_length": 4},
     "dien of one pass": {**OPTIONS["dien of one pass"], **SHORT},
     "eta": {**LONG, **SHORT},
     "sdim": {**LONG, **SHORT},
-    "twin": {**LONG, **SHORT},
-    "stca": {"embedding_dim": 4},
+    "stca": {"embedding_dim": 4, "position_buckets": 3},
     "two_tower": OPTIONS["two_tower"],
 }
 

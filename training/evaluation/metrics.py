@@ -87,7 +87,7 @@ def _near_total(limbs: tf.Tensor) -> tf.Tensor:
 
 
 def _counted_in(bins: tf.Tensor, counted: tf.Tensor, number: int) -> tf.Tensor:
-    """Count samples in each bin, int64; a GPU adds int32 up, and takes int64 for the bins."""
+    """Count samples in each bin, int64: a GPU has sums of int32, and not of int64."""
     counts = tf.math.unsorted_segment_sum(tf.cast(counted, tf.int32), bins, number)
     return tf.cast(counts, tf.int64)
 

@@ -21,7 +21,7 @@ import numpy as np
 from ...foundation.exceptions import MerlinSimError, Stopped
 from ...parallel.ranks.interruption import LAUNCH_RANKS, signals_wait, sigterm_interrupts
 from ...schemas.layout_names import VALIDATION
-from ..run_log import LOG
+from ..run_log import LOG, whole_lines
 from .search import SearchMemory
 from .trial import OUTPUT, SettledStudy, Trial
 
@@ -132,7 +132,7 @@ class EpochsOfLog:
     def __init__(self, path: Path) -> None:
         self._path = path
         # A run that goes on cuts off what a killed one left after its last line.
-        self._offset = path.read_bytes().rfind(b"\n") + 1 if path.exists() else 0
+        self._offset = whole_lines(path) if path.exists() else 0
 
     def new(self) -> list[Epoch]:
         """Return the epochs since the last time."""

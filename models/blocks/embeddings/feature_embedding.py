@@ -20,7 +20,7 @@ from .sharded_tables import ShardedLookup, Sharding, current_sharding, placed_ta
 from .table_lookup import table_lookup
 
 MOST_ROWS = 2**31 - 1
-"""Rows of a table at most: models have ids as int32."""
+"""Rows of a table at most: on a processor models have ids as int32."""
 
 
 @register_block

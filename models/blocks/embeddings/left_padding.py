@@ -80,7 +80,8 @@ def pad_ragged(column: tf.RaggedTensor, length: int) -> tf.Tensor:
     starts = column.row_splits[:-1, tf.newaxis]
     indices = ends - length + tf.range(length, dtype=ends.dtype)  # [batch, length]
     # One zero before all values is what padded positions read, so that no value is needed at all.
-    values = tf.pad(tf.reshape(column.flat_values, [-1]), [[1, 0]])
+    values = tf.reshape(column.flat_values, [-1])
+    values = tf.concat([tf.zeros([1], values.dtype), values], axis=0)  # a GPU pads no whole numbers
     return tf.gather(values, tf.where(indices >= starts, indices + 1, 0))
 
 
@@ -90,7 +91,8 @@ def pad_dense(column: tf.Tensor, length: int) -> tf.Tensor:
         column = tf.squeeze(column, axis=-1)
     if column.shape[1] == length:
         return column
-    padded = tf.pad(column, [[0, 0], [length, 0]])[:, -length:]
+    zeros = tf.zeros([tf.shape(column)[0], length], column.dtype)
+    padded = tf.concat([zeros, column], axis=1)[:, -length:]
     return tf.ensure_shape(padded, [None, length])
 
 

@@ -67,7 +67,8 @@ class SharedRows(NamedTuple):
 def shared_rows(ids: list[tf.Tensor]) -> SharedRows:
     """Find the rows that several tensors of ids name."""
     flat = [tf.reshape(part, [-1]) for part in ids]
-    rows, indices = tf.unique(tf.concat(flat, axis=0), flat[0].dtype)
+    index = tf.int64 if flat[0].dtype == tf.int64 else tf.int32
+    rows, indices = tf.unique(tf.concat(flat, axis=0), index)
     shaped, begin = [], 0
     for part in ids:  # a GPU splits no whole numbers
         end = begin + tf.size(part)

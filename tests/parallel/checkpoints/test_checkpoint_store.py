@@ -162,21 +162,28 @@ def test_a_run_saves_while_a_reader_compares_digests(tmp_path, monkeypatch):
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(("keep", "step"), [(1, "newest"), (1, "best"), (2, "newest")])
-def test_a_checkpoint_that_is_being_written_is_waited_for_and_chosen(tmp_path, keep, step):
+def test_a_checkpoint_that_is_being_written_is_waited_for_and_chosen(
+    tmp_path, monkeypatch, keep, step
+):
     store = CheckpointStore(tmp_path, keep)
     save(store, 10, 0.5)
-    begun, may_end = threading.Event(), threading.Event()
+    begun, may_end, lock = threading.Event(), threading.Event(), fcntl.flock
 
     def write(path, parts):
         begun.set()
         may_end.wait()
         return write_alone(path, parts)
 
+    def lock_and_let_the_writer_end(descriptor, kind):
+        if kind == fcntl.LOCK_SH:
+            may_end.set()
+        lock(descriptor, kind)
+
+    monkeypatch.setattr(fcntl, "flock", lock_and_let_the_writer_end)
     parts = whole({"w": np.zeros(3)})
     writer = threading.Thread(target=store.save, args=(20, {"auc_of": "x"}, parts, 0.7, write))
     writer.start()
     begun.wait()
-    threading.Timer(0.3, may_end.set).start()
     assert chosen(tmp_path, step)[0] == 20
     writer.join()
 

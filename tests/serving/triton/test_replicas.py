@@ -10,7 +10,7 @@ from held_server import until
 from merlin_sim.foundation.exceptions import MerlinSimError
 from merlin_sim.serving.triton.replicas import MOST_STARTS, PAUSE_SECONDS, Replicas
 from merlin_sim.serving.triton.triton_process import ServerError
-from merlin_sim.serving.versions import ServedVersion
+from merlin_sim.serving.versions import Canary, ServedVersion
 
 
 class Made:
@@ -202,6 +202,32 @@ def test_a_version_that_follows_another_while_that_loads_is_loaded_next(world):
     assert world.replicas.active.version == 1 and world.made[-1].version == 3
     world.answered()
     assert world.replicas.active.version == 3
+
+
+def test_a_version_whose_canary_changes_while_it_loads_answers(world):
+    world.answered()
+    world.wanted = ServedVersion(Path("b"), 2)
+    world.look()
+    second = world.made[-1]
+    world.wanted = ServedVersion(Path("b"), 2, Canary(1, 0.1), Path("a"))
+    second.ready()
+    world.look()
+    assert world.switched[-1] is second and second.end_of is None
+
+
+def test_starts_of_the_version_before_do_not_count_for_the_one_that_loads(world):
+    world.answered()
+    world.wanted = ServedVersion(Path("b"), 2)
+    world.look()
+    second = world.made[-1]
+    world.made[0].breaks()
+    for _ in range(MOST_STARTS):
+        world.look()
+        world.made[-1].breaks()
+    second.breaks()
+    world.look()
+    assert any("version 2 is tried again" in said for said in world.said)
+    assert not any("cannot be served" in said for said in world.said)
 
 
 def test_a_version_that_was_wanted_answers_though_nobody_can_say_what_is_wanted_now(world):

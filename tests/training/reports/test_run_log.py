@@ -46,18 +46,21 @@ def test_a_terminal_has_one_live_line_that_fits(tmp_path, terminal, monkeypatch)
     assert shown[-2] == "epoch 10/12  total_loss 1.8088"
 
 
-def test_a_run_that_goes_on_cuts_off_the_line_that_a_killed_one_began(tmp_path):
+@pytest.mark.parametrize("rest", ["", '{"type": "epoch", "epoch": 2, "st', '{"type": "note"}'])
+def test_a_run_that_goes_on_cuts_off_the_line_that_a_killed_one_began(tmp_path, rest):
     log = RunLog(tmp_path, stream=io.StringIO())
+    log.write("note", text="x" * 100_000)
     log.write("epoch", (0,), epoch=1, step=10, test_auc=0.5)
     log.close()
     with open(tmp_path / "log.json", "a") as file:
-        file.write('{"type": "epoch", "epoch": 2, "st')
+        file.write(rest)
     epochs = EpochsOfLog(tmp_path / "log.json")
     log = RunLog(tmp_path, append=True, stream=io.StringIO())
     log.write("epoch", (1,), epoch=2, step=20, test_auc=0.6)
     log.close()
     assert [entry["step"] for entry in read_results(tmp_path).epochs] == [10, 20]
     assert [entry["step"] for entry in epochs.new()] == [20]
+    assert len((tmp_path / "log.json").read_text().splitlines()) == 3 + rest.endswith("}")
 
 
 def test_a_file_has_plain_lines(tmp_path, monkeypatch):
