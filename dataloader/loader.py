@@ -252,7 +252,7 @@ class Loader(merlin.dataloader.tensorflow.Loader):
     @cached_property
     def files(self) -> tuple[str, ...]:
         """The files, in their order."""
-        return files_of(self.dataset) or ()
+        return files_of(self.dataset)
 
     def keeps_together(self, column: str) -> bool:
         """Whether the samples of each id of a column come one after another, on one rank."""

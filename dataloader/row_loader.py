@@ -12,6 +12,7 @@ import merlin.dataloader.tensorflow
 import merlin.io
 import numpy as np
 import tensorflow as tf
+from merlin.io.parquet import ParquetDatasetEngine
 from merlin.schema import Schema
 
 from ..foundation.batch_names import OFFSETS, VALUES
@@ -21,7 +22,7 @@ from ..schemas.dtypes import LARGEST_NUMBER
 from .behaviour_samples import Batch
 from .epoch_plan import EpochPlan
 from .loader import Array, Block, Loader
-from .stored_rows import Part, StoredRows, batches_of, files_of, of_file
+from .stored_rows import Part, StoredRows, batches_of, of_file
 
 
 class RowLoader(Loader):
@@ -53,11 +54,12 @@ class RowLoader(Loader):
                 "The schema should have one column tagged as target, or none. "
                 f"Received: {', '.join(self.label_names)}."
             )
-        if files_of(dataset) is None:
+        if not isinstance(dataset.engine, ParquetDatasetEngine):
             raise MerlinSimError(
                 "The dataset should be of parquet files. Received: one of "
                 f"{type(dataset.engine).__name__}. Merlin's own loader reads it."
             )
+        _ = self.files  # as they are now
         self._parallel_calls = parallel_calls
         self._enough = 0
 

@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.dataset
 import pyarrow.parquet as pq
 import tensorflow as tf
-from merlin.io.parquet import ParquetDatasetEngine
 from merlin.schema import Schema
 
 from ..foundation.cores import count_cores
@@ -232,11 +231,9 @@ def in_order(paths: list[str], schema: Schema, cpu: bool | None = None) -> merli
     return source
 
 
-def files_of(dataset: merlin.io.Dataset) -> tuple[str, ...] | None:
-    """The files of a dataset, in their order; None if it is not of parquet files."""
+def files_of(dataset: merlin.io.Dataset) -> tuple[str, ...]:
+    """The parquet files of a dataset, in their order."""
     engine = dataset.engine
-    if not isinstance(engine, ParquetDatasetEngine):
-        return None
     paths = engine.stripped_paths
     of_all = pyarrow.dataset.dataset(paths if len(paths) > 1 else paths[0], filesystem=engine.fs)
     return tuple(of_all.files)
