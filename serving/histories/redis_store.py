@@ -146,7 +146,7 @@ _HOLD = """
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 return redis.call('EXPIRE', KEYS[1], ARGV[2])
 """
-"""Of no seconds more a key is deleted."""
+"""With 0 seconds it deletes the key."""
 _CURRENT = ""
 FILLING = f"{ABOUT}:filling"
 """Has the generation that is being filled, and goes by itself where that has stopped."""
@@ -207,8 +207,8 @@ class RedisStore(HistoryStore):
         from redis.retry import Retry
 
         # A connection that was closed while it was idle is made anew without a retry. One that
-        # breaks later may have had its command run: what appends is not sent again. Never after a
-        # time-out.
+        # breaks later may have had its command run: what appends is not sent again. After a
+        # time-out nothing is.
         again = Retry(NoBackoff(), retries, supported_errors=(redis.ConnectionError,))
         return redis.Redis.from_url(
             address, decode_responses=True, socket_timeout=seconds,

@@ -29,11 +29,12 @@ def users(request, written):
 
 @pytest.fixture
 def slow_threads(monkeypatch):
-    """Return what has the threads of Merlin's loaders end some time after their last rows."""
+    """Return what has the threads of Merlin's loaders stay until the loaders are stopped."""
     load_chunks = ChunkQueue.load_chunks
 
     def load_and_stay(self, device):
         load_chunks(self, device)
-        time.sleep(0.3)
+        while not self.stopped:
+            time.sleep(0.001)
 
     return lambda: monkeypatch.setattr(ChunkQueue, "load_chunks", load_and_stay)

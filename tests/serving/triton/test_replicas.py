@@ -66,6 +66,12 @@ class World:
         self.now += seconds
         self.replicas.look()
 
+    def load(self, name, number):
+        """Have another version wanted, and looked at; gives its Triton."""
+        self.wanted = ServedVersion(Path(name), number)
+        self.look()
+        return self.made[-1]
+
     def answered(self):
         """Let the newest be ready, and answer."""
         self.made[-1].ready()
@@ -135,9 +141,7 @@ def test_while_one_answers_starts_that_fail_are_put_off(world):
 def test_a_version_answers_when_it_is_ready_and_the_one_before_is_let_go(world):
     world.answered()
     first, standby = world.made
-    world.wanted = ServedVersion(Path("b"), 2)
-    world.look()
-    second = world.made[-1]
+    second = world.load("b", 2)
     assert second.version == 2 and world.replicas.active is first
     assert standby.end_of == "killed"  # of memory two are enough
     world.look()
@@ -153,35 +157,28 @@ def test_a_version_answers_when_it_is_ready_and_the_one_before_is_let_go(world):
 def test_a_version_that_is_damaged_or_does_not_start_changes_nothing(world):
     world.answered()
     world.damaged = 2
-    world.wanted = ServedVersion(Path("b"), 2)
-    world.look()
+    world.load("b", 2)
     assert world.said[-1].startswith("version 2 cannot be served: it is damaged\nversion 1 goes on")
     reported = len(world.said)
     world.look()
     assert len(world.said) == reported and world.replicas.active.version == 1
-    world.wanted = ServedVersion(Path("c"), 3)
-    world.look()
+    world.load("c", 3)
     for _ in range(MOST_STARTS):
         assert world.made[-1].version == 3
         world.made[-1].breaks("it crashes")
         world.look()
     assert world.said[-1].startswith("version 3 cannot be served: it crashes")
     assert world.replicas.active.version == 1
-    world.wanted = ServedVersion(Path("a"), 1)
-    world.look()
-    world.wanted = ServedVersion(Path("c"), 3)
-    world.look()
+    world.load("a", 1)
+    world.load("c", 3)
     assert world.made[-1].version == 3  # once another was wanted it is tried again
 
 
 @pytest.mark.parametrize("is_ready", [True, False])
 def test_a_version_that_is_rolled_back_while_it_loads_never_answers(world, is_ready):
     world.answered()
-    world.wanted = ServedVersion(Path("b"), 2)
-    world.look()
-    second = world.made[-1]
-    world.wanted = ServedVersion(Path("a"), 1)
-    world.look()
+    second = world.load("b", 2)
+    world.load("a", 1)
     if is_ready:
         second.ready()
     else:
@@ -195,8 +192,7 @@ def test_a_version_that_is_rolled_back_while_it_loads_never_answers(world, is_re
 
 def test_a_version_that_follows_another_while_that_loads_is_loaded_next(world):
     world.answered()
-    world.wanted = ServedVersion(Path("b"), 2)
-    world.look()
+    world.load("b", 2)
     world.wanted = ServedVersion(Path("c"), 3)
     world.answered()
     assert world.replicas.active.version == 1 and world.made[-1].version == 3
@@ -206,9 +202,7 @@ def test_a_version_that_follows_another_while_that_loads_is_loaded_next(world):
 
 def test_a_version_whose_canary_changes_while_it_loads_answers(world):
     world.answered()
-    world.wanted = ServedVersion(Path("b"), 2)
-    world.look()
-    second = world.made[-1]
+    second = world.load("b", 2)
     world.wanted = ServedVersion(Path("b"), 2, Canary(1, 0.1), Path("a"))
     second.ready()
     world.look()
@@ -217,9 +211,7 @@ def test_a_version_whose_canary_changes_while_it_loads_answers(world):
 
 def test_starts_of_the_version_before_do_not_count_for_the_one_that_loads(world):
     world.answered()
-    world.wanted = ServedVersion(Path("b"), 2)
-    world.look()
-    second = world.made[-1]
+    second = world.load("b", 2)
     world.made[0].breaks()
     for _ in range(MOST_STARTS):
         world.look()
@@ -232,8 +224,7 @@ def test_starts_of_the_version_before_do_not_count_for_the_one_that_loads(world)
 
 def test_a_version_that_was_wanted_answers_though_nobody_can_say_what_is_wanted_now(world):
     world.answered()
-    world.wanted = ServedVersion(Path("b"), 2)
-    world.look()
+    world.load("b", 2)
     world.wanted = None
     world.answered()
     assert world.replicas.active.version == 2
@@ -241,9 +232,7 @@ def test_a_version_that_was_wanted_answers_though_nobody_can_say_what_is_wanted_
 
 def test_one_that_ends_while_another_version_is_prepared_is_started_again(world):
     world.answered()
-    world.wanted = ServedVersion(Path("b"), 2)
-    world.look()
-    second = world.made[-1]
+    second = world.load("b", 2)
     world.made[0].breaks()
     world.look()
     again = world.made[-1]
@@ -263,9 +252,7 @@ def test_one_that_ends_while_another_version_is_prepared_is_started_again(world)
 
 def test_a_version_that_is_ready_before_the_one_that_ended_answers_alone(world):
     world.answered()
-    world.wanted = ServedVersion(Path("b"), 2)
-    world.look()
-    second = world.made[-1]
+    second = world.load("b", 2)
     world.made[0].breaks()
     world.look()
     for _ in range(MOST_STARTS):  # nothing is given up as long as the other version loads
